@@ -1,0 +1,138 @@
+#pragma once
+// The engine as programs see it: load a model, ask for tokens, watch the memory.
+//
+//   auto engine = Engine::load("Llama-2-7b-chat-hf", options, {}, {});
+//   auto prompt = encodeChat(engine->tokenizer(), "", {{{"Hello!", {}, {}}}});
+//   auto result = engine->generate(prompt, {}, observer, {});
+//
+// One thread at a time uses an Engine, except where a function says "any thread".
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "engine/error.h"
+#include "engine/kv_cache_config.h"
+#include "engine/memory_ledger.h"
+#include "engine/model.h"
+#include "engine/sampler.h"
+#include "engine/tokenizer.h"
+
+namespace longhand::engine {
+
+struct EngineOptions {
+  WeightFormat weights = WeightFormat::kAuto;
+  KvCacheConfig cache;
+  std::int64_t contextLength = 0;  // 0: the model's trained length
+  int threads = 0;                 // 0: the cores this process may use
+  std::string cpuPath = "auto";    // auto, portable, avx2, avx512
+  std::int64_t chunkTokens = 0;    // prefill chunk; 0: the whole prompt where memory allows
+};
+
+/// Why generation ended.
+enum class StopReason { kEndOfText, kStopText, kTokenLimit, kCancelled, kContextFull };
+/// "end_of_text", "stop_text", "token_limit", "cancelled", "context_full".
+std::string_view stopReasonName(StopReason reason);
+
+struct PrefillProgress {
+  std::int64_t tokensDone = 0;  // of those that have to be computed: tokens x layers / layers
+  std::int64_t tokensTotal = 0;
+  std::int64_t tokensReused = 0;  // found in the cache, not computed again
+  double tokensPerSecond = 0.0;
+  double secondsLeft = 0.0;
+};
+
+struct GenerateOptions {
+  SamplerConfig sampler;
+  std::int64_t maxTokens = 0;          // 0: until the context is full
+  std::vector<std::string> stopTexts;  // generation ends before the first of these
+};
+
+/// Callbacks of one generate(), called on its thread. Empty functions are allowed.
+struct GenerateObserver {
+  std::function<void(const PrefillProgress&)> prefill;  // at least 4 times a second
+  /// Text that will not change any more (whole characters, nothing of a stop text), and the id that
+  /// completed it.
+  std::function<void(std::string_view text, std::int32_t token)> token;
+};
+
+struct GenerateResult {
+  std::string text;
+  std::vector<std::int32_t> tokens;  // generated, without EOS
+  StopReason stopReason = StopReason::kEndOfText;
+  std::int64_t promptTokens = 0;
+  std::int64_t reusedTokens = 0;  // of the prompt
+  double prefillSeconds = 0.0;
+  double firstTokenSeconds = 0.0;       // from the call to the first token
+  double decodeSeconds = 0.0;           // of the tokens after the first
+  double prefillTokensPerSecond = 0.0;  // over computed tokens
+  double decodeTokensPerSecond = 0.0;
+};
+
+/// Ledger and device at one moment.
+struct MemoryReport {
+  MemoryUse use;
+  MemoryUse peak;
+  kernels::DeviceMemoryInfo device;
+  std::int64_t cachedTokens = 0;
+  std::int64_t packedTokens = 0;
+  std::int64_t exactTokens = 0;
+};
+
+class Engine {
+ public:
+  /// Throws Error. `progress` may be empty.
+  static std::unique_ptr<Engine> load(const std::filesystem::path& modelFolder,
+                                      const EngineOptions& options, const LoadProgress& progress,
+                                      std::stop_token stop);
+  /// The same on random weights of a shape (no tokenizer: tokenizer() throws kInvalidArgument).
+  static std::unique_ptr<Engine> loadRandom(const ModelConfig& config, const EngineOptions& options,
+                                            std::uint64_t seed);
+  ~Engine();
+
+  const ModelConfig& modelConfig() const;  // any thread
+  const Tokenizer& tokenizer() const;      // any thread
+  WeightFormat weightFormat() const;       // any thread
+  std::uint64_t weightBytes() const;       // any thread
+  std::string backendDescription() const;  // any thread
+  MemoryReport memory() const;             // any thread
+
+  const KvCacheConfig& cacheConfig() const;
+  std::int64_t contextLength() const;
+  /// Replaces the cache; its tokens are forgotten and will be computed again by the next
+  /// generate(). Throws (kInvalidArgument, kOutOfMemory) and keeps the old cache then.
+  void configureCache(const KvCacheConfig& config, std::int64_t contextLength);
+  void setThreads(int threads);
+
+  /// How many tokens of `prompt` are in the cache already.
+  std::int64_t reusableTokens(std::span<const std::int32_t> prompt) const;
+  /// The tokens in the cache.
+  std::span<const std::int32_t> cachedTokens() const;
+
+  /// Computes what of `prompt` is not in the cache, then generates. Throws Error: kContextFull when
+  /// the prompt does not fit (nothing is cut), kOutOfMemory. Cancelling is no error.
+  GenerateResult generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                          const GenerateObserver& observer, std::stop_token stop);
+
+  /// Logits after the prompt: the last position, or all positions (row-major [n, vocab]). `tokens`
+  /// replace the contents of the cache. `stepwise`: one token at a time instead of one prefill.
+  std::vector<float> logits(std::span<const std::int32_t> tokens, bool allPositions, bool stepwise);
+  /// Hidden states [nLayers + 1, n, hidden] of a prefill: index 0 = embeddings, l = output of layer
+  /// l, before the final norm. For tests.
+  std::vector<float> hiddenStates(std::span<const std::int32_t> tokens);
+
+  /// Forgets the cache's contents.
+  void clear();
+
+ private:
+  Engine();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace longhand::engine

@@ -1,0 +1,24 @@
+#pragma once
+// The CPU backend: SIMD chosen at run time (portable, AVX2, AVX-512), work split over threads.
+
+#include <memory>
+
+#include "kernels/backend.h"
+
+namespace longhand::kernels {
+
+enum class CpuPath : std::uint8_t { kAuto, kPortable, kAvx2, kAvx512 };
+
+struct CpuOptions {
+  int threads = 0;                // 0: the number of cores this process may use
+  CpuPath path = CpuPath::kAuto;  // forced for tests; kAuto takes the best the machine has
+};
+
+/// True when this machine can run the path.
+bool isSupported(CpuPath path);
+
+/// Never returns nullptr. A path the machine lacks falls back to the next simpler one, which
+/// description() names.
+std::unique_ptr<Backend> createCpuBackend(const CpuOptions& options);
+
+}  // namespace longhand::kernels
