@@ -1,0 +1,217 @@
+#pragma once
+// The object the window talks to: everything a user can do, and everything there is to show.
+//
+//   ChatController controller(paths);   // throws engine::Error when the database does not open
+//   connect(...);
+//   controller.start();                 // loads the model, opens the last conversation
+//
+// GUI thread only. No slot waits for the engine and none throws: what goes wrong arrives as
+// errorOccurred, and leaves everything as it was. Ids are those of the database; 0 means none.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <QObject>
+#include <QString>
+#include <QStringList>
+
+#include "app/conversation_store.h"
+#include "app/document_reader.h"
+#include "app/document_store.h"
+#include "app/events.h"
+#include "app/forecast.h"
+#include "app/model_catalog.h"
+#include "app/preset_store.h"
+#include "app/settings.h"
+
+namespace longhand::app {
+
+struct ControllerPaths {
+  QString dataFolder;    // holds longhand.sqlite; made when missing
+  QString modelsFolder;  // the user's models; need not exist
+  QString demoFolder;    // the bundled model, empty when there is none
+};
+
+/// What the engine is busy with.
+enum class Activity {
+  kIdle,
+  kLoadingModel,
+  kReading,    // prefill: a document read ahead, or the context after a switch of the preset
+  kAnswering,  // from send() to the end of the answer, its prefill included
+};
+
+/// A document before it is used. Nothing has been computed yet.
+struct DocumentPreview {
+  DocumentContent content;
+  std::int64_t tokenCount = 0;  // -1: no model is loaded that could count
+  std::int64_t contextLength = 0;
+  std::int64_t trainedLength = 0;
+  std::int64_t tokensInUse = 0;           // of the conversation it would be attached to
+  bool fitsContext = false;               // tokensInUse + tokenCount + room for a question
+  std::vector<PresetForecast> forecasts;  // for the context with the document; empty without model
+};
+
+/// What switching to a preset would mean for the open conversation.
+struct SwitchCost {
+  PresetInfo preset;
+  std::uint64_t kvBytesBefore = 0;  // of the tokens in the cache now
+  std::uint64_t kvBytesAfter = 0;   // of the same tokens with the preset
+  std::int64_t tokensToRead = 0;    // that must be computed again
+  double seconds = 0.0;             // at the rate of the last reading; 0: unknown
+  bool fits = true;                 // the whole context with this preset fits the memory
+};
+
+/// What the window shows about the context of the open conversation.
+struct ContextState {
+  std::int64_t usedTokens = 0;
+  std::int64_t contextLength = 0;
+  std::int64_t trainedLength = 0;
+
+  bool isBeyondTraining() const { return trainedLength > 0 && usedTokens > trainedLength; }
+};
+
+class ChatController final : public QObject {
+  Q_OBJECT
+  Q_DISABLE_COPY_MOVE(ChatController)
+
+ public:
+  /// Opens the database. Throws engine::Error as Database does.
+  explicit ChatController(const ControllerPaths& paths, QObject* parent = nullptr);
+  /// Stops the engine; what has streamed is stored.
+  ~ChatController() override;
+
+  /// The database file of a data folder: for Database::moveAside after a kFileDamaged.
+  static QString databasePath(const ControllerPaths& paths);
+
+  // --- What there is to show (never waits) ----------------------------------------------------
+
+  std::vector<Conversation> conversations() const;
+  std::int64_t currentConversation() const;  // 0: a new one that has nothing stored yet
+  std::vector<Message> messages() const;     // of the open conversation, active branch
+  std::vector<Document> documents() const;   // of the open conversation, with text
+  std::vector<SearchHit> searchResults(const QString& text) const;
+  std::vector<PresetInfo> presets() const;  // built-in, the user's own, and "custom" last
+  QString currentPreset() const;            // of the open conversation
+  engine::KvCacheConfig currentCacheConfig() const;
+  const Settings& settings() const;
+  std::optional<ModelInfo> model() const;  // nothing while none is loaded
+  std::optional<DemoModel> demo() const;   // the bundled model, where there is one
+  std::vector<ModelEntry> availableModels() const;
+  Activity activity() const;
+  ContextState contextState() const;
+  const engine::MemoryReport& memory() const;  // the last report
+  /// For every preset, with `contextTokens` in the cache; empty while no model is loaded.
+  std::vector<PresetForecast> forecast(std::int64_t contextTokens) const;
+  /// Nothing while no model is loaded, or for an unknown preset.
+  std::optional<SwitchCost> switchCost(const QString& presetId) const;
+  std::optional<DocumentPreview> pendingDocument() const;
+
+ public slots:
+  /// Loads the model of the settings (else the bundled one) and opens the last conversation.
+  void start();
+
+  // --- Conversations --------------------------------------------------------------------------
+
+  void newConversation();  // stored with its first message or document
+  void selectConversation(qint64 id);
+  void renameConversation(qint64 id, const QString& title);
+  void setPinned(qint64 id, bool pinned);
+  void deleteConversation(qint64 id);  // undoDelete() brings the last deleted one back
+  void undoDelete();
+  void search(const QString& text);  // -> searchFinished
+  /// Keeps what stands in the composer across restarts.
+  void saveDraft(const QString& text);
+
+  // --- Chat -----------------------------------------------------------------------------------
+
+  /// -> messageAdded for the question and the answer, then messageChanged...; or sendRefused, with
+  /// nothing stored and nothing computed: no model, busy, empty, or the context does not hold it.
+  void send(const QString& text);
+  /// Ends the running answer or reading at once; what has streamed stays.
+  void stop();
+  void regenerate();  // another answer to the last question
+  /// The question is asked again in other words, as a new branch.
+  void editMessage(qint64 messageId, const QString& text);
+  void selectBranch(qint64 messageId);
+
+  // --- Preset and settings --------------------------------------------------------------------
+
+  /// Switches the open conversation; the chat is kept, and read again with the new settings where
+  /// it was in the cache -> presetSwitched, prefillProgress..., prefillFinished.
+  void switchPreset(const QString& presetId);
+  /// The preset "custom" with these values, and the context length (0: trained length).
+  void applyCacheConfig(const longhand::engine::KvCacheConfig& config, qint64 contextLength);
+  void saveUserPreset(const QString& name, const longhand::engine::KvCacheConfig& config);
+  void removeUserPreset(const QString& presetId);
+  void applySampling(const longhand::engine::SamplerConfig& sampler, qint64 maxAnswerTokens);
+  void setThreads(int threads);
+  void saveWindowLayout(const QByteArray& geometry, const QByteArray& state);
+
+  // --- Model ----------------------------------------------------------------------------------
+
+  /// -> modelLoading..., modelLoaded or modelFailed. An empty folder: the bundled model.
+  void loadModel(const QString& folder, longhand::engine::WeightFormat weights);
+  void cancelLoading();
+
+  // --- Documents ------------------------------------------------------------------------------
+
+  /// -> documentReadProgress..., documentPreviewReady or errorOccurred.
+  void openDocument(const QString& path);
+  void discardDocument();  // the pending one, also while it is being opened
+  /// Attaches the pending document to the open conversation -> documentsChanged. Does not read it.
+  void attachDocument();
+  void detachDocument(qint64 documentId);
+  /// Reads the conversation's context ahead -> prefillProgress..., prefillFinished.
+  void readDocument();
+  void cancelReading();
+
+ signals:
+  void conversationListChanged();
+  /// The open conversation is another one, or its branch has changed: show messages() anew.
+  void conversationOpened(qint64 conversationId);
+  void documentsChanged();
+  void searchFinished(const QString& text, const std::vector<longhand::app::SearchHit>& hits);
+
+  void messageAdded(const longhand::app::Message& message);
+  /// The whole text so far, about 30 times a second while it streams.
+  void messageChanged(qint64 messageId, const QString& text, longhand::app::MessageState state);
+  void generationStarted(qint64 messageId);
+  void generationFinished(qint64 messageId, const longhand::app::MessageStatistics& statistics,
+                          const QString& stopReason);
+  /// The composer keeps the text; errorOccurred says why.
+  void sendRefused(const QString& text);
+
+  void prefillProgress(const longhand::engine::PrefillProgress& progress);
+  /// Of a reading, not of an answer.
+  void prefillFinished(bool cancelled);
+  void contextStateChanged(const longhand::app::ContextState& state);
+  void memoryChanged(const longhand::engine::MemoryReport& report);
+  void activityChanged(longhand::app::Activity activity);
+
+  void modelLoading(quint64 doneBytes, quint64 totalBytes);
+  void modelLoaded(const longhand::app::ModelInfo& model);
+  void modelFailed(const QString& message, const QString& hint);
+  void presetSwitched(const QString& presetId);
+  void presetsChanged();
+  void settingsChanged();
+
+  void documentReadProgress(double share);
+  void documentPreviewReady(const longhand::app::DocumentPreview& preview);
+  void documentDiscarded();
+
+  void errorOccurred(const QString& message, const QString& hint);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace longhand::app
+
+Q_DECLARE_METATYPE(longhand::app::Message)
+Q_DECLARE_METATYPE(longhand::app::DocumentPreview)
+Q_DECLARE_METATYPE(longhand::app::ContextState)
+Q_DECLARE_METATYPE(longhand::engine::PrefillProgress)
+Q_DECLARE_METATYPE(longhand::engine::MemoryReport)

@@ -1,0 +1,82 @@
+#pragma once
+// The one thread that owns the Engine. Commands go in through one queue and are carried out one
+// after the other; each ends with exactly one event: its result, or CommandFailedEvent.
+//
+//   EngineWorker worker;
+//   connect(&worker, &EngineWorker::modelLoaded, this, ...);
+//   worker.loadModel(folder, options);
+//
+// All functions: the object's thread (none of them waits). Signals are emitted on the worker
+// thread: receivers that live elsewhere get them queued. No exception leaves the worker thread.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <QObject>
+#include <QString>
+
+#include "app/events.h"
+#include "engine/chat_template.h"
+#include "engine/engine.h"
+
+namespace longhand::app {
+
+/// What is to be encoded: a whole chat in the model's template.
+struct ChatPrompt {
+  std::string system;
+  std::vector<engine::ChatTurn> turns;
+};
+
+class EngineWorker final : public QObject {
+  Q_OBJECT
+  Q_DISABLE_COPY_MOVE(EngineWorker)
+
+ public:
+  explicit EngineWorker(QObject* parent = nullptr);
+  /// Cancels everything and waits for the thread; takes as long as the engine needs to notice the
+  /// stop, at most about a second.
+  ~EngineWorker() override;
+
+  /// -> modelLoadProgressed..., modelLoaded. The model before is kept when loading fails, if memory
+  /// allows both at once; it is released first when it does not.
+  CommandId loadModel(const QString& folder, const engine::EngineOptions& options);
+  /// -> cacheConfigured. Contents are forgotten.
+  CommandId configureCache(const engine::KvCacheConfig& config, std::int64_t contextLength);
+  /// No event on success.
+  CommandId setThreads(int threads);
+  /// -> tokensCounted.
+  CommandId countTokens(const QString& text);
+  /// -> promptEncoded.
+  CommandId encodePrompt(ChatPrompt prompt);
+  /// Reads ahead, so that a later generate() starts at once -> prefillProgressed...,
+  /// prefillFinished.
+  CommandId prefill(std::vector<std::int32_t> prompt);
+  /// -> prefillProgressed..., answerGrew..., answerFinished (also when cancelled).
+  CommandId generate(std::vector<std::int32_t> prompt, const engine::GenerateOptions& options);
+
+  /// Takes effect at once on the running command; a waiting one will fail with kCancelled.
+  void cancel(CommandId command);
+  void cancelAll();
+
+ signals:
+  void modelLoadProgressed(const longhand::app::LoadProgressEvent& event);
+  void modelLoaded(const longhand::app::ModelLoadedEvent& event);
+  void commandFailed(const longhand::app::CommandFailedEvent& event);
+  void cacheConfigured(const longhand::app::CacheConfiguredEvent& event);
+  void tokensCounted(const longhand::app::TokensCountedEvent& event);
+  void promptEncoded(const longhand::app::PromptEncodedEvent& event);
+  void prefillProgressed(const longhand::app::PrefillProgressEvent& event);
+  void prefillFinished(const longhand::app::PrefillFinishedEvent& event);
+  void answerGrew(const longhand::app::AnswerGrewEvent& event);
+  void answerFinished(const longhand::app::AnswerFinishedEvent& event);
+  /// After each command, and 4 times a second during prefill and generate.
+  void memoryReported(const longhand::app::MemoryEvent& event);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace longhand::app

@@ -1,0 +1,106 @@
+#pragma once
+// What the engine's thread tells the others. Immutable values; they cross threads by queued
+// signals. Every event names the command it answers.
+
+#include <cstdint>
+#include <vector>
+
+#include <QMetaType>
+#include <QString>
+
+#include "app/error_text.h"
+#include "engine/engine.h"
+
+namespace longhand::app {
+
+/// Number of a command given to the EngineWorker; never 0, never used twice.
+using CommandId = std::uint64_t;
+
+struct ModelInfo {
+  QString folder;
+  QString name;  // for people
+  engine::ModelConfig config;
+  engine::WeightFormat weights = engine::WeightFormat::kAuto;
+  std::uint64_t weightBytes = 0;
+  QString backendDescription;      // "CPU, AVX-512, 2 threads"
+  std::int64_t contextLength = 0;  // allowed now; config.trainedLength is what it was trained for
+  bool isDemo = false;
+};
+
+struct LoadProgressEvent {
+  CommandId command = 0;
+  std::uint64_t doneBytes = 0;
+  std::uint64_t totalBytes = 0;
+};
+
+struct ModelLoadedEvent {
+  CommandId command = 0;
+  ModelInfo model;
+};
+
+/// A command that ended without its result. Cancelling a command that gives no partial result ends
+/// it with the code kCancelled.
+struct CommandFailedEvent {
+  CommandId command = 0;
+  ErrorText error;
+};
+
+struct CacheConfiguredEvent {
+  CommandId command = 0;
+  engine::KvCacheConfig config;
+  std::int64_t contextLength = 0;
+};
+
+struct TokensCountedEvent {
+  CommandId command = 0;
+  std::int64_t tokens = 0;
+};
+
+struct PromptEncodedEvent {
+  CommandId command = 0;
+  std::vector<std::int32_t> tokens;
+  std::int64_t reusableTokens = 0;  // of them: in the cache already
+};
+
+struct PrefillProgressEvent {
+  CommandId command = 0;
+  engine::PrefillProgress progress;
+};
+
+struct PrefillFinishedEvent {
+  CommandId command = 0;
+  engine::PrefillProgress progress;  // the last
+  bool cancelled = false;            // what was read so far may be kept or not
+};
+
+/// Some tokens more; about 30 of these come a second.
+struct AnswerGrewEvent {
+  CommandId command = 0;
+  QString text;                      // to append
+  std::vector<std::int32_t> tokens;  // to append
+};
+
+struct AnswerFinishedEvent {
+  CommandId command = 0;
+  engine::GenerateResult result;  // its text and tokens are the whole answer
+};
+
+struct MemoryEvent {
+  engine::MemoryReport report;
+};
+
+}  // namespace longhand::app
+
+Q_DECLARE_METATYPE(longhand::app::ErrorText)
+Q_DECLARE_METATYPE(longhand::app::ModelInfo)
+Q_DECLARE_METATYPE(longhand::app::LoadProgressEvent)
+Q_DECLARE_METATYPE(longhand::app::ModelLoadedEvent)
+Q_DECLARE_METATYPE(longhand::app::CommandFailedEvent)
+Q_DECLARE_METATYPE(longhand::app::CacheConfiguredEvent)
+Q_DECLARE_METATYPE(longhand::app::TokensCountedEvent)
+Q_DECLARE_METATYPE(longhand::app::PromptEncodedEvent)
+Q_DECLARE_METATYPE(longhand::app::PrefillProgressEvent)
+Q_DECLARE_METATYPE(longhand::app::PrefillFinishedEvent)
+Q_DECLARE_METATYPE(longhand::app::AnswerGrewEvent)
+Q_DECLARE_METATYPE(longhand::app::AnswerFinishedEvent)
+Q_DECLARE_METATYPE(longhand::app::MemoryEvent)

@@ -1,0 +1,53 @@
+#pragma once
+// What the user has chosen, kept in the database.
+
+#include <cstdint>
+
+#include <QByteArray>
+#include <QString>
+#include <QStringList>
+
+#include "engine/kv_cache_config.h"
+#include "engine/model.h"
+#include "engine/sampler.h"
+
+namespace longhand::app {
+
+class Database;
+
+/// Id of the preset that stands for Settings::customCache.
+inline constexpr char16_t kCustomPresetId[] = u"custom";
+
+struct Settings {
+  QString modelFolder;  // empty: the bundled model
+  engine::WeightFormat weights = engine::WeightFormat::kAuto;
+  QString presetId = QStringLiteral("quality");  // of new conversations
+  engine::KvCacheConfig customCache;             // the preset "custom"
+  std::int64_t contextLength = 0;                // 0: the model's trained length
+  engine::SamplerConfig sampler;
+  std::int64_t maxAnswerTokens = 0;  // 0: until the context is full
+  int threads = 0;                   // 0: all cores this process may use
+  std::int64_t lastConversationId = 0;
+  QByteArray windowGeometry;
+  QByteArray windowState;
+};
+
+class SettingsStore {
+ public:
+  /// `database` must outlive the store.
+  explicit SettingsStore(Database& database);
+
+  /// Values that are missing or out of range become the defaults; `reset` (may be null) gets the
+  /// keys of the latter. Throws kDatabase.
+  Settings load(QStringList* reset = nullptr) const;
+  /// Throws kInvalidArgument for values out of range (nothing is stored then), kDatabase.
+  void save(const Settings& settings);
+
+ private:
+  Database& database_;
+};
+
+/// "auto", "f32", "f16", "bf16", "nf4", "nf4-no-double-quantization": for people and the database.
+QString weightFormatName(engine::WeightFormat format);
+
+}  // namespace longhand::app
