@@ -1,0 +1,71 @@
+#pragma once
+// Markdown as a flat list of blocks: what md4c's tree of containers becomes before it is put into a
+// QTextDocument. A block is a paragraph, a heading, one line of code, a rule or a whole table; it
+// knows its list marker and how deep it stands in lists and quotes. Flat, so that an update of a
+// streamed text can start again at any line of a list or of a code block.
+
+#include <optional>
+#include <vector>
+
+#include <QString>
+#include <QStringList>
+
+namespace longhand::ui {
+
+/// A stretch of text in one style.
+struct MarkdownRun {
+  enum Style : unsigned {
+    kPlain = 0,
+    kBold = 1,
+    kItalic = 2,
+    kStrike = 4,
+    kCode = 8,
+    kLink = 16,
+    kMuted = 32,  // description of an image
+  };
+  QString text;  // U+2028 for a line break
+  unsigned style = kPlain;
+  QString link;
+};
+
+using MarkdownRuns = std::vector<MarkdownRun>;
+
+struct MarkdownTable {
+  int columns = 0;
+  std::vector<Qt::Alignment> alignments;        // [columns]
+  std::vector<std::vector<MarkdownRuns>> rows;  // [rows][columns], the first is the header
+};
+
+struct MarkdownBlock {
+  enum class Kind { kParagraph, kHeading, kCodeLine, kRule, kTable };
+  Kind kind = Kind::kParagraph;
+  int level = 0;       // heading: 1 to 6
+  int listDepth = 0;   // 0: in no list
+  int quoteDepth = 0;  // 0: in no quote
+  QString marker;      // of the first block of a list item: "1.", a bullet, or a check box
+  bool tight = false;  // no space above (next line of code, tight list, piece of a huge paragraph)
+  bool continues = false;  // piece of a paragraph that was too long for one text block
+  bool firstLine = false;  // code: first and last line of its box
+  bool lastLine = false;
+  QString language;  // code: on the first line
+  MarkdownRuns runs;
+  std::optional<MarkdownTable> table;
+  quint64 hash = 0;  // of everything above
+};
+
+using MarkdownBlocks = std::vector<MarkdownBlock>;
+
+/// Markers that are drawn as shapes instead of text.
+inline constexpr char16_t kBulletMarker = u'\u2022';
+inline constexpr char16_t kTaskOpenMarker = u'\u2610';
+inline constexpr char16_t kTaskDoneMarker = u'\u2611';
+
+/// Never fails: text beyond the bounds (see the .cpp) comes back as parsePlainText() gives it.
+MarkdownBlocks parseMarkdown(const QString& markdown);
+/// One paragraph for each line of `text`.
+MarkdownBlocks parsePlainText(const QString& text);
+
+/// The text of each QTextBlock that the blocks become, in order (for searching without a document).
+QStringList blockTexts(const MarkdownBlocks& blocks);
+
+}  // namespace longhand::ui
