@@ -133,7 +133,7 @@ GroupParameters quantizeGroup(std::span<const float> values, int nbits, QuantSch
   GroupParameters group;
   if (scheme == QuantScheme::kAsymmetric) {
     const auto [lowest, highest] = std::ranges::minmax(values);
-    group = {roundToHalf((highest - lowest) / largestCode(nbits)), lowest};
+    group = {roundToHalf((highest - lowest) / largestCode(nbits)), lowest + 0.0F};  // -0 becomes 0
   } else {
     group = {roundToHalf(largestMagnitude(values) / (codeOffset(nbits) - 1.0F)), 0.0F};
   }
