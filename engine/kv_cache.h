@@ -5,7 +5,10 @@
 // whenever residualLength + groupSize tokens have gathered behind them, the oldest groupSize become
 // one page. So between residualLength and residualLength + groupSize - 1 newest tokens are exact.
 //
-// Protocol of one chunk of n tokens:
+// The exact tokens behind the sink lie in a ring of residualLength + groupSize tokens, so nothing
+// is ever moved: packing advances the ring's start, and a view has one or two spans of it.
+//
+// Protocol of one chunk of n tokens (layer by layer; layers may be appended in any order):
 //   cache.reserve(cache.length() + n);
 //   cache.beginChunk(n);
 //   for each layer: attend(view(layer), chunk K and V); cache.append(layer, chunk);
@@ -13,7 +16,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "engine/kv_cache_config.h"
 #include "engine/memory_ledger.h"
@@ -37,28 +39,44 @@ class KvCache {
   std::int64_t exactTokens() const;   // sink and residual
 
   /// Takes the memory that `tokens` tokens will need, so that no append can fail later. Throws
-  /// kOutOfMemory; the cache is then unchanged.
+  /// kOutOfMemory; the cache is then unchanged. Fewer tokens than before change nothing.
   void reserve(std::int64_t tokens);
+  /// Gives back memory that `tokens` tokens will not need, where whole slabs of it are empty.
+  void shrinkTo(std::int64_t tokens);
+  /// Reserved bytes that were never written: a CPU's free memory does not know of them yet.
+  std::uint64_t untouchedBytes() const;
 
   /// What a layer's queries attend to. Valid until the next non-const call.
   kernels::KvView view(std::int64_t layer) const;
 
+  /// nTokens > 0, reserved before. Throws kOutOfMemory when there is no room for the copy of the
+  /// residual that rollbackChunk needs (made only where the chunk will overwrite it, counted as
+  /// workspace, at most kvUndoBytes); the cache is then unchanged.
   void beginChunk(std::int64_t nTokens);
   /// Adds the chunk's tokens (exactly nTokens of beginChunk) to one layer: into the sink, the
   /// residual and, where due, pages.
   void append(std::int64_t layer, const kernels::ExactSpan& chunk);
+  /// Every layer must have been appended.
   void commitChunk();
+  /// Any number of layers may have been appended. What view() shows is bit-equal to before.
   void rollbackChunk();
 
   /// Keeps the first n tokens (0 <= n <= length). Inside a page the valid count is lowered; later
   /// tokens start in the residual.
   void truncate(std::int64_t n);
-  /// Forgets everything; keeps no byte of an earlier chat readable.
+  /// Forgets everything: zeroes what was used and gives all memory back.
   void clear();
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Bytes of a cache that holds `tokens` tokens, by category: what reserve(tokens) allocates.
+MemoryUse kvCacheUse(const KvCacheConfig& config, const kernels::AttentionShape& shape,
+                     std::int64_t nLayers, std::int64_t tokens);
+/// The most that beginChunk allocates until the chunk ends.
+std::uint64_t kvUndoBytes(const KvCacheConfig& config, const kernels::AttentionShape& shape,
+                          std::int64_t nLayers);
 
 }  // namespace longhand::engine
