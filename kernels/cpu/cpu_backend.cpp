@@ -1,0 +1,164 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/core_count.h"
+#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/host_memory.h"
+#include "kernels/reference/reference_kv.h"
+
+namespace longhand::kernels {
+namespace {
+
+// Numbers of an elementwise operation that a thread takes at a time: some 4 microseconds of work,
+// as much as a hand-over to another thread costs.
+constexpr std::int64_t kElementwiseGrain = 16 * 1024;
+
+std::int64_t rowGrain(std::int64_t cols) {
+  return std::max<std::int64_t>(1, kElementwiseGrain / std::max<std::int64_t>(1, cols));
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(CpuPath path, int threads)
+      : kernels_(kernelsFor(path)), pool_(threads), matmul_(kernels_, pool_) {}
+
+  std::string description() const override {
+    const int threads = pool_.threads();
+    return std::string("CPU, ") + kernels_.name + ", " + std::to_string(threads) +
+           (threads == 1 ? " thread" : " threads");
+  }
+  bool usesHostMemory() const override { return true; }
+  DeviceMemoryInfo memoryInfo() const override { return hostMemoryInfo(); }
+
+  std::byte* allocate(std::size_t bytes) override { return allocateHostMemory(bytes); }
+  void release(std::byte* memory, std::size_t bytes) noexcept override {
+    releaseHostMemory(memory, bytes);
+  }
+  void upload(std::byte* destination, const std::byte* hostSource, std::size_t bytes) override {
+    copy(destination, hostSource, bytes);
+  }
+  void download(std::byte* hostDestination, const std::byte* source, std::size_t bytes) override {
+    copy(hostDestination, source, bytes);
+  }
+  void copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
+    if (bytes > 0) std::memmove(destination, source, bytes);
+  }
+  std::string synchronize() override { return {}; }
+
+  void embed(const WeightView& table, std::span<const std::int32_t> ids,
+             const MatrixView& output) override;
+  void rmsNorm(const MatrixView& input, const float* weight, float epsilon,
+               const MatrixView& output) override;
+  void matmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,
+              bool accumulate) override {
+    matmul_.multiply(input, weight, output, accumulate);
+  }
+  void rope(const MatrixView& heads, std::int64_t headDim, const float* cosSin) override;
+  void siluMultiply(const MatrixView& gate, const MatrixView& up) override;
+  std::int32_t argmax(const float* logits, std::int64_t count) override;
+
+  void storeExact(const AttentionShape& shape, const MatrixView& keys, const MatrixView& values,
+                  const ExactSpan& span, std::int64_t firstToken) override {
+    storeExactReference(shape, keys, values, span, firstToken);
+  }
+  void copyExact(const AttentionShape& shape, const ExactSpan& source, std::int64_t sourceFirst,
+                 const ExactSpan& destination, std::int64_t destinationFirst,
+                 std::int64_t count) override {
+    copyExactReference(shape, source, sourceFirst, destination, destinationFirst, count);
+  }
+  void packPage(const AttentionShape& shape, std::span<const ExactSpan> source,
+                const PageFormat& format, QuantSolver solver, std::byte* page) override {
+    packPageReference(shape, source, format, solver, page);
+  }
+  void unpackPage(const AttentionShape& shape, const PageRef& page,
+                  const ExactSpan& destination) override {
+    unpackPageReference(shape, page, destination);
+  }
+  void attend(const AttentionShape& shape, float scoreScale, const MatrixView& queries,
+              const KvView& history, const ExactSpan& chunk, std::int64_t chunkOffset,
+              const MatrixView& output) override {
+    attendReference(shape, scoreScale, queries, history, chunk, chunkOffset, output);
+  }
+
+ private:
+  const CpuKernels& kernels_;
+  ThreadPool pool_;
+  Matmul matmul_;
+};
+
+void CpuBackend::embed(const WeightView& table, std::span<const std::int32_t> ids,
+                       const MatrixView& output) {
+  assert(table.type != DataType::kNf4 && table.cols == output.cols);
+  assert(std::ssize(ids) == output.rows);
+  pool_.parallelFor(output.rows, rowGrain(output.cols),
+                    [&](int, std::int64_t first, std::int64_t last) {
+                      for (std::int64_t row = first; row < last; ++row) {
+                        const std::int32_t id = ids[static_cast<std::size_t>(row)];
+                        assert(id >= 0 && id < table.rows);
+                        matmul_.expandRow(table, id, output.data + row * output.stride);
+                      }
+                    });
+}
+
+void CpuBackend::rmsNorm(const MatrixView& input, const float* weight, float epsilon,
+                         const MatrixView& output) {
+  assert(input.rows == output.rows && input.cols == output.cols);
+  pool_.parallelFor(input.rows, rowGrain(input.cols),
+                    [&](int, std::int64_t first, std::int64_t last) {
+                      for (std::int64_t row = first; row < last; ++row) {
+                        kernels_.rmsNormRow(input.data + row * input.stride, weight, epsilon,
+                                            input.cols, output.data + row * output.stride);
+                      }
+                    });
+}
+
+void CpuBackend::rope(const MatrixView& heads, std::int64_t headDim, const float* cosSin) {
+  assert(headDim > 0 && headDim % 2 == 0 && heads.cols % headDim == 0);
+  const std::int64_t half = headDim / 2;
+  pool_.parallelFor(heads.rows, rowGrain(heads.cols),
+                    [&](int, std::int64_t first, std::int64_t last) {
+                      for (std::int64_t row = first; row < last; ++row) {
+                        const float* const cosines = cosSin + row * headDim;  // [half]
+                        for (std::int64_t column = 0; column < heads.cols; column += headDim) {
+                          kernels_.ropeHead(heads.data + row * heads.stride + column, cosines,
+                                            cosines + half, half);
+                        }
+                      }
+                    });
+}
+
+void CpuBackend::siluMultiply(const MatrixView& gate, const MatrixView& up) {
+  assert(gate.rows == up.rows && gate.cols == up.cols);
+  pool_.parallelFor(gate.rows, rowGrain(gate.cols),
+                    [&](int, std::int64_t first, std::int64_t last) {
+                      for (std::int64_t row = first; row < last; ++row) {
+                        kernels_.siluMultiplyRow(gate.data + row * gate.stride,
+                                                 up.data + row * up.stride, gate.cols);
+                      }
+                    });
+}
+
+std::int32_t CpuBackend::argmax(const float* logits, std::int64_t count) {
+  assert(count > 0);
+  std::int64_t best = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (std::isnan(logits[i])) return -1;
+    if (logits[i] > logits[best]) best = i;
+  }
+  return static_cast<std::int32_t>(best);
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> createCpuBackend(const CpuOptions& options) {
+  const int threads = options.threads > 0 ? options.threads : usableCoreCount();
+  return std::make_unique<CpuBackend>(resolvePath(options.path), threads);
+}
+
+}  // namespace longhand::kernels

@@ -1,0 +1,46 @@
+#include "kernels/cpu/cpu_path.h"
+
+namespace longhand::kernels {
+
+#ifdef LONGHAND_X86_KERNELS
+
+// __builtin_cpu_supports also asks whether the system saves the registers.
+bool isSupported(CpuPath path) {
+  const bool hasAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                       __builtin_cpu_supports("f16c");
+  switch (path) {
+    case CpuPath::kAuto:
+    case CpuPath::kPortable:
+      return true;
+    case CpuPath::kAvx2:
+      return hasAvx2;
+    case CpuPath::kAvx512:
+      return hasAvx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  }
+  return false;
+}
+
+const CpuKernels& kernelsFor(CpuPath path) {
+  if (path == CpuPath::kAvx512) return avx512Kernels();
+  if (path == CpuPath::kAvx2) return avx2Kernels();
+  return portableKernels();
+}
+
+#else
+
+bool isSupported(CpuPath path) { return path == CpuPath::kAuto || path == CpuPath::kPortable; }
+
+const CpuKernels& kernelsFor(CpuPath) { return portableKernels(); }
+
+#endif
+
+CpuPath resolvePath(CpuPath wanted) {
+  const bool mayBeAvx512 = wanted == CpuPath::kAuto || wanted == CpuPath::kAvx512;
+  if (mayBeAvx512 && isSupported(CpuPath::kAvx512)) return CpuPath::kAvx512;
+  const bool mayBeAvx2 = mayBeAvx512 || wanted == CpuPath::kAvx2;
+  if (mayBeAvx2 && isSupported(CpuPath::kAvx2)) return CpuPath::kAvx2;
+  return CpuPath::kPortable;
+}
+
+}  // namespace longhand::kernels

@@ -1,0 +1,48 @@
+#pragma once
+// Matrix products of the CPU backend, over all threads.
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/types.h"
+
+namespace longhand::kernels {
+
+/// Multiplies with one set of kernels on one pool. Up to kMaxMatvecTokens tokens read the stored
+/// weights directly; more tokens use panels of weights expanded to float, each expanded once in a
+/// call. Owns the scratch for that: about 260 KiB a thread, more only for very wide inputs.
+/// One thread at a time calls.
+class Matmul {
+ public:
+  /// Both must outlive this.
+  Matmul(const CpuKernels& kernels, ThreadPool& pool);
+
+  /// As Backend::matmul.
+  void multiply(const MatrixView& input,   // [n, weight.cols]
+                const WeightView& weight,  // [outputs, inputs]
+                const MatrixView& output,  // [n, weight.rows]
+                bool accumulate);
+
+  /// Row `row` of any weight as float, as dequantizeRow but faster. Any thread.
+  void expandRow(const WeightView& weight, std::int64_t row, float* output) const;
+
+ private:
+  void multiplyFew(const MatrixView& input, const WeightView& weight, const MatrixView& output,
+                   bool accumulate);
+  void multiplyNf4Few(const MatrixView& input, const WeightView& weight, const MatrixView& output,
+                      bool accumulate);
+  void multiplyMany(const MatrixView& input, const WeightView& weight, const MatrixView& output,
+                    bool accumulate);
+  void expandPart(const WeightView& weight, std::int64_t row, std::int64_t firstCol,
+                  std::int64_t count, float* output) const;
+  float* scratch(int thread, std::int64_t count);
+
+  const CpuKernels& kernels_;
+  ThreadPool& pool_;
+  std::vector<float> arrangedInput_;         // [nTokens, cols in whole NF4 chunks]
+  std::vector<std::vector<float>> scratch_;  // of each thread
+};
+
+}  // namespace longhand::kernels

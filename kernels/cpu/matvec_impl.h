@@ -1,0 +1,243 @@
+#pragma once
+// Weight rows times 1 to 8 tokens, straight from the stored numbers: each weight is read once.
+// Included after simd_<set>.h and simd_partial.h: see cpu_kernels.h.
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace longhand::kernels {
+namespace {
+
+inline void put(const MatvecJob& job, std::int64_t token, std::int64_t row, float value) {
+  float* const output = job.output + token * job.outputStride + row;
+  *output = job.accumulate ? *output + value : value;
+}
+
+// --- F32, F16, BF16 -----------------------------------------------------------------------------
+
+template <typename Numbers, int kTokens, int kRows>
+void plainRows(const MatvecJob& job, std::int64_t row) {
+  using Stored = typename Numbers::Stored;
+  const std::int64_t cols = job.weight.cols;
+  const Stored* const weights =
+      static_cast<const Stored*>(static_cast<const void*>(job.weight.data));  // [rows, cols]
+  const Stored* const firstRow = weights + row * cols;
+  Simd::Float sums[kTokens][kRows];
+  for (int t = 0; t < kTokens; ++t) {
+    for (int r = 0; r < kRows; ++r) sums[t][r] = Simd::zero();
+  }
+  std::int64_t i = 0;
+  for (; i + Simd::kLanes <= cols; i += Simd::kLanes) {
+    for (int r = 0; r < kRows; ++r) {
+      const Simd::Float w = Numbers::load(firstRow + r * cols + i);
+      for (int t = 0; t < kTokens; ++t) {
+        const Simd::Float x = Simd::load(job.input + t * job.inputStride + i);
+        sums[t][r] = Simd::multiplyAdd(w, x, sums[t][r]);
+      }
+    }
+  }
+  if (i < cols) {
+    for (int r = 0; r < kRows; ++r) {
+      const Simd::Float w = loadFirstNumbers<Numbers>(firstRow + r * cols + i, cols - i);
+      for (int t = 0; t < kTokens; ++t) {
+        const Simd::Float x = loadFirst(job.input + t * job.inputStride + i, cols - i);
+        sums[t][r] = Simd::multiplyAdd(w, x, sums[t][r]);
+      }
+    }
+  }
+  for (int t = 0; t < kTokens; ++t) {
+    for (int r = 0; r < kRows; ++r) put(job, t, row + r, Simd::sum(sums[t][r]));
+  }
+}
+
+// One token shares its input among 4 rows; more tokens share each weight, and 8 x 2 sums are as
+// many as there are registers.
+template <typename Numbers, int kTokens>
+void plainMatvec(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow) {
+  constexpr int kRows = kTokens == 1 ? 4 : (kTokens <= 4 ? 2 : 1);
+  std::int64_t row = firstRow;
+  for (; row + kRows <= lastRow; row += kRows) plainRows<Numbers, kTokens, kRows>(job, row);
+  for (; row < lastRow; ++row) plainRows<Numbers, kTokens, 1>(job, row);
+}
+
+template <typename Numbers>
+void matvecPlain(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow) {
+  switch (job.nTokens) {
+    case 1:
+      return plainMatvec<Numbers, 1>(job, firstRow, lastRow);
+    case 2:
+      return plainMatvec<Numbers, 2>(job, firstRow, lastRow);
+    case 3:
+      return plainMatvec<Numbers, 3>(job, firstRow, lastRow);
+    case 4:
+      return plainMatvec<Numbers, 4>(job, firstRow, lastRow);
+    case 5:
+      return plainMatvec<Numbers, 5>(job, firstRow, lastRow);
+    case 6:
+      return plainMatvec<Numbers, 6>(job, firstRow, lastRow);
+    case 7:
+      return plainMatvec<Numbers, 7>(job, firstRow, lastRow);
+    case 8:
+      return plainMatvec<Numbers, 8>(job, firstRow, lastRow);
+    default:
+      return;
+  }
+}
+
+// --- NF4 ----------------------------------------------------------------------------------------
+// A chunk is one vector of words: 8 codes of 4 bits in each lane. Step k looks up the k-th code of
+// every lane at once; the input was sorted to match, so no code has to be moved.
+
+constexpr std::int64_t kChunkSteps = 8;
+constexpr std::int64_t kChunkCodes = kChunkSteps * Simd::kLanes;
+
+void arrangeNf4Input(const float* input, std::int64_t cols, float* arranged) {
+  for (std::int64_t first = 0; first < cols; first += kChunkCodes) {
+    for (std::int64_t k = 0; k < kChunkSteps; ++k) {
+      for (std::int64_t lane = 0; lane < Simd::kLanes; ++lane) {
+        // The first code of a byte is in its high nibble: codes 1 0 3 2 5 4 7 6 from bit 0 up.
+        const std::int64_t i = first + lane * kChunkSteps + (k ^ 1);
+        *arranged++ = i < cols ? input[i] : 0.0F;
+      }
+    }
+  }
+}
+
+// What matvecNf4 needs of a row: its codes, and its absmax as floats.
+struct Nf4Row {
+  const std::uint8_t* codes;  // [cols / 2]
+  const float* absmax;        // [cols / 64], and one more of any finite value
+};
+
+// absmax of the blocks of one row as floats, with a 0 behind them.
+const float* rowAbsmax(const WeightView& weight, std::int64_t row, float* buffer) {
+  const std::int64_t nBlocks = weight.cols / kNf4BlockSize;
+  const std::int64_t firstBlock = row * nBlocks;
+  for (std::int64_t b = 0; b < nBlocks; ++b) {
+    const std::int64_t block = firstBlock + b;
+    buffer[b] = weight.absmax != nullptr
+                    ? weight.absmax[block]
+                    : weight.nestedCodebook[weight.absmaxCodes[block]] *
+                              weight.nestedAbsmax[block / kNf4NestedBlockSize] +
+                          weight.nestedOffset;
+  }
+  buffer[nBlocks] = 0.0F;
+  return buffer;
+}
+
+Simd::Words loadChunk(const std::uint8_t* codes, std::int64_t chunk, std::int64_t cols) {
+  const std::int64_t firstByte = chunk * kChunkCodes / 2;
+  const std::int64_t availableBytes = cols / 2 - firstByte;
+  constexpr std::int64_t kChunkBytes = kChunkCodes / 2;
+  if (availableBytes >= kChunkBytes) return Simd::loadWords(codes + firstByte);
+  std::uint8_t buffer[kChunkBytes] = {};
+  __builtin_memcpy(buffer, codes + firstByte, static_cast<unsigned long>(availableBytes));
+  return Simd::loadWords(buffer);
+}
+
+// One token: the absmax multiplies the sum of a chunk instead of each weight.
+template <int kRows>
+void nf4RowsOneToken(const MatvecJob& job, std::int64_t row, const Nf4Row (&rows)[kRows]) {
+  const Simd::Codebook codebook = Simd::loadCodebook(job.weight.codebook);
+  const std::int64_t cols = job.weight.cols;
+  const std::int64_t nChunks = (cols + kChunkCodes - 1) / kChunkCodes;
+  Simd::Float sums[kRows];
+  for (int r = 0; r < kRows; ++r) sums[r] = Simd::zero();
+  for (std::int64_t chunk = 0; chunk < nChunks; ++chunk) {
+    const float* x = job.input + chunk * kChunkCodes;
+    Simd::Words words[kRows];
+    Simd::Float chunkSums[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      words[r] = loadChunk(rows[r].codes, chunk, cols);
+      chunkSums[r] = Simd::zero();
+    }
+#pragma GCC unroll 8
+    for (std::int64_t k = 0; k < kChunkSteps; ++k) {
+      const Simd::Float input = Simd::load(x + k * Simd::kLanes);
+      for (int r = 0; r < kRows; ++r) {
+        chunkSums[r] = Simd::multiplyAdd(Simd::lookUp(codebook, words[r]), input, chunkSums[r]);
+        words[r] = Simd::shiftRight4(words[r]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      sums[r] = Simd::multiplyAdd(Simd::chunkScales(rows[r].absmax, chunk), chunkSums[r], sums[r]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) put(job, 0, row + r, Simd::sum(sums[r]));
+}
+
+template <int kTokens>
+void nf4Row(const MatvecJob& job, std::int64_t row, const Nf4Row& source) {
+  const Simd::Codebook codebook = Simd::loadCodebook(job.weight.codebook);
+  const std::int64_t cols = job.weight.cols;
+  const std::int64_t nChunks = (cols + kChunkCodes - 1) / kChunkCodes;
+  Simd::Float sums[kTokens];
+  for (int t = 0; t < kTokens; ++t) sums[t] = Simd::zero();
+  for (std::int64_t chunk = 0; chunk < nChunks; ++chunk) {
+    const float* const x = job.input + chunk * kChunkCodes;
+    const Simd::Float scales = Simd::chunkScales(source.absmax, chunk);
+    Simd::Words words = loadChunk(source.codes, chunk, cols);
+#pragma GCC unroll 8
+    for (std::int64_t k = 0; k < kChunkSteps; ++k) {
+      const Simd::Float w = Simd::multiply(Simd::lookUp(codebook, words), scales);
+      words = Simd::shiftRight4(words);
+      for (int t = 0; t < kTokens; ++t) {
+        const Simd::Float input = Simd::load(x + t * job.inputStride + k * Simd::kLanes);
+        sums[t] = Simd::multiplyAdd(w, input, sums[t]);
+      }
+    }
+  }
+  for (int t = 0; t < kTokens; ++t) put(job, t, row, Simd::sum(sums[t]));
+}
+
+template <int kTokens>
+void nf4Matvec(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow, float* scratch) {
+  constexpr int kRows = kTokens == 1 ? static_cast<int>(kMatvecNf4Rows) : 1;
+  const std::int64_t rowBytes = job.weight.cols / 2;
+  const std::uint8_t* const codes =
+      static_cast<const std::uint8_t*>(static_cast<const void*>(job.weight.data));
+  const std::int64_t absmaxStride = job.weight.cols / kNf4BlockSize + 1;
+  const auto source = [&](std::int64_t row, int slot) {
+    return Nf4Row{codes + row * rowBytes,
+                  rowAbsmax(job.weight, row, scratch + slot * absmaxStride)};
+  };
+  std::int64_t row = firstRow;
+  if constexpr (kTokens == 1) {
+    for (; row + kRows <= lastRow; row += kRows) {
+      Nf4Row rows[kRows];
+      for (int r = 0; r < kRows; ++r) rows[r] = source(row + r, r);
+      nf4RowsOneToken<kRows>(job, row, rows);
+    }
+    for (; row < lastRow; ++row) {
+      const Nf4Row rows[1] = {source(row, 0)};
+      nf4RowsOneToken<1>(job, row, rows);
+    }
+  } else {
+    for (; row < lastRow; ++row) nf4Row<kTokens>(job, row, source(row, 0));
+  }
+}
+
+void matvecNf4(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow, float* scratch) {
+  switch (job.nTokens) {
+    case 1:
+      return nf4Matvec<1>(job, firstRow, lastRow, scratch);
+    case 2:
+      return nf4Matvec<2>(job, firstRow, lastRow, scratch);
+    case 3:
+      return nf4Matvec<3>(job, firstRow, lastRow, scratch);
+    case 4:
+      return nf4Matvec<4>(job, firstRow, lastRow, scratch);
+    case 5:
+      return nf4Matvec<5>(job, firstRow, lastRow, scratch);
+    case 6:
+      return nf4Matvec<6>(job, firstRow, lastRow, scratch);
+    case 7:
+      return nf4Matvec<7>(job, firstRow, lastRow, scratch);
+    case 8:
+      return nf4Matvec<8>(job, firstRow, lastRow, scratch);
+    default:
+      return;
+  }
+}
+
+}  // namespace
+}  // namespace longhand::kernels
