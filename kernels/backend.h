@@ -44,6 +44,12 @@ class Backend {
   /// True where host pointers can be used in views without upload (CPU backends).
   virtual bool usesHostMemory() const = 0;
   virtual DeviceMemoryInfo memoryInfo() const = 0;
+  /// About how many floating-point operations a second a large matmul reaches: a constant of the
+  /// kind of machine, never measured, so that results do not depend on the load. The graph sizes
+  /// its tiles by it, such that progress and cancel come several times a second.
+  virtual double operationsPerSecond() const { return 3e10; }
+  /// Threads of the operations to come (0: the cores this process may use). Devices ignore it.
+  virtual void setThreads(int /*threads*/) {}
 
   // --- Memory ---------------------------------------------------------------------------------
 
