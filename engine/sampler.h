@@ -1,9 +1,11 @@
 #pragma once
 // Chooses the next token from logits.
 
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace longhand::engine {
@@ -23,19 +25,32 @@ struct SamplerConfig {
   void validate() const;
 };
 
-/// Order: repetition penalty, top_k, temperature, top_p, min_p, then one draw.
+/// Order: repetition penalty, top_k, temperature, top_p, min_p, then one draw. Equal logits: the
+/// lower id counts as the higher. One owner; not thread-safe.
 class Sampler {
  public:
+  /// Throws Error kInvalidArgument for a config out of range.
   explicit Sampler(const SamplerConfig& config);
 
-  /// `recent` are the tokens so far, oldest first. Throws Error kInternal when every logit is NaN
+  /// `logits` [vocab]; NaN counts as -infinity. `recent` are the tokens so far, oldest first; of
+  /// them the last repetitionWindow are penalized. Throws Error kInternal when every logit is NaN
   /// or -infinity.
   std::int32_t sample(std::span<const float> logits, std::span<const std::int32_t> recent);
 
  private:
+  using Candidate = std::pair<float, std::int32_t>;  // logit, id
+
+  void collectCandidates(std::span<const float> logits, std::size_t best);
+  double weight(const Candidate& candidate) const;
+  const Candidate& rank(std::size_t index);
+  std::int32_t draw();
+
   SamplerConfig config_;
   std::mt19937_64 random_;
-  std::vector<std::pair<float, std::int32_t>> candidates_;  // scratch
+  std::vector<float> penalized_;       // [vocab] scratch
+  std::vector<Candidate> candidates_;  // scratch; the first nRanked_ are the best, in order
+  std::size_t nRanked_ = 0;
+  float maximum_ = 0.0F;  // of the candidates' logits
 };
 
 }  // namespace longhand::engine

@@ -26,7 +26,8 @@ class Tokenizer {
 
   /// No BOS, no EOS. Bad UTF-8 becomes U+FFFD, byte by byte.
   std::vector<std::int32_t> encode(std::string_view text) const;
-  /// Control tokens give no text. A leading blank added by encode is removed.
+  /// Control tokens, and ids outside the vocabulary (a model's table may be padded), give no text.
+  /// A leading blank added by encode is removed.
   std::string decode(std::span<const std::int32_t> ids) const;
   /// The piece as the model file spells it ("▁the", "<0x0A>"). Throws kInvalidArgument.
   std::string piece(std::int32_t id) const;
@@ -57,9 +58,13 @@ class StreamDetokenizer {
   std::string finish();
 
  private:
+  std::string takeBytes(bool isRunComplete);
+
   const Tokenizer* tokenizer_;
-  std::string pending_;
-  bool atStart_ = true;
+  std::string pending_;     // bytes of byte pieces not yet returned: at most 3 between calls
+  bool isAtStart_ = true;   // a leading blank is still to be removed
+  bool sawBlank_ = false;   // the last piece was, or began with, a blank that was removed
+  bool hasOutput_ = false;  // some text was returned
 };
 
 }  // namespace longhand::engine

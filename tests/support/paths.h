@@ -18,8 +18,8 @@ std::filesystem::path modelPath(const std::string& name);
 }  // namespace longhand::tests
 
 /// Skips the running test function with a reason when a file or folder is missing.
-#define LONGHAND_SKIP_WITHOUT(path)                                                   \
-  do {                                                                                \
-    if (!std::filesystem::exists(path))                                               \
-      QSKIP(("missing: " + std::filesystem::path(path).filename().string()).c_str()); \
+#define LONGHAND_SKIP_WITHOUT(wanted)                                                   \
+  do {                                                                                  \
+    if (!std::filesystem::exists(wanted))                                               \
+      QSKIP(("missing: " + std::filesystem::path(wanted).filename().string()).c_str()); \
   } while (false)

@@ -1,0 +1,142 @@
+#include "engine/tokenizer.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "engine/error.h"
+#include "engine/tokenizer_impl.h"
+
+namespace longhand::engine {
+namespace {
+
+constexpr std::string_view kBlankSign = "\xE2\x96\x81";  // U+2581, a blank inside of pieces
+
+std::string readFile(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    throw Error(ErrorCode::kFileNotFound, path.string() + ": there is no such file.",
+                "A model folder needs its tokenizer.model.");
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path, error)) {
+    throw Error(ErrorCode::kFileUnreadable, path.string() + ": cannot be opened for reading.",
+                "Check the file's permissions.");
+  }
+  std::string contents((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file.bad()) {
+    throw Error(ErrorCode::kFileUnreadable, path.string() + ": reading failed.");
+  }
+  return contents;
+}
+
+std::uint64_t fnv1a(std::string_view bytes) {
+  std::uint64_t hash = 0xCBF29CE484222325U;
+  for (const char byte : bytes) {
+    hash = (hash ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3U;
+  }
+  return hash;
+}
+
+std::string withBlanks(std::string piece) {
+  for (std::size_t at = piece.find(kBlankSign); at != std::string::npos;
+       at = piece.find(kBlankSign, at + 1)) {
+    piece.replace(at, kBlankSign.size(), " ");
+  }
+  return piece;
+}
+
+/// "<0x0A>" -> '\n'.
+char byteOfPiece(const std::string& piece) {
+  return static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
+}
+
+PieceText readPiece(const sentencepiece::SentencePieceProcessor& processor, int id) {
+  const std::string& piece = processor.IdToPiece(id);
+  if (processor.IsControl(id)) return {PieceKind::kControl, false, {}};
+  if (processor.IsUnknown(id)) return {PieceKind::kUnknown, false, processor.DecodeIds({id})};
+  if (processor.IsByte(id)) return {PieceKind::kByte, false, std::string(1, byteOfPiece(piece))};
+  return {PieceKind::kText, piece.starts_with(kBlankSign), withBlanks(piece)};
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(const std::filesystem::path& tokenizerModel)
+    : impl_(std::make_unique<Impl>()) {
+  const std::string contents = readFile(tokenizerModel);
+  const auto status = impl_->processor.LoadFromSerializedProto(contents);
+  if (!status.ok() || impl_->processor.GetPieceSize() == 0) {
+    throw Error(ErrorCode::kFileDamaged,
+                tokenizerModel.string() + ": this is no sentencepiece model, or it is damaged.",
+                "Download the file again; Longhand reads tokenizer.model, not tokenizer.json.");
+  }
+  impl_->fingerprint = fnv1a(contents);
+  const int nPieces = impl_->processor.GetPieceSize();
+  impl_->pieces.reserve(static_cast<std::size_t>(nPieces));
+  for (int id = 0; id < nPieces; ++id) impl_->pieces.push_back(readPiece(impl_->processor, id));
+
+  // The header of sentencepiece does not tell the file's flags about blanks: see what two blanks
+  // at the start become. Where no piece is a lone blank, the second flag makes no difference.
+  const auto blank = std::find_if(
+      impl_->pieces.begin(), impl_->pieces.end(),
+      [](const PieceText& p) { return p.kind == PieceKind::kText && p.beginsWithBlank; });
+  const auto loneBlank =
+      std::find_if(impl_->pieces.begin(), impl_->pieces.end(), [](const PieceText& p) {
+        return p.kind == PieceKind::kText && p.beginsWithBlank && p.text == " ";
+      });
+  if (blank == impl_->pieces.end()) return;
+  const int blankId = static_cast<int>(blank - impl_->pieces.begin());
+  impl_->removesLeadingBlank = impl_->processor.DecodeIds({blankId}) != blank->text;
+  if (loneBlank == impl_->pieces.end()) return;
+  const int loneBlankId = static_cast<int>(loneBlank - impl_->pieces.begin());
+  impl_->removesAllLeadingBlanks = impl_->processor.DecodeIds({loneBlankId, loneBlankId}).empty();
+}
+
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<int> ids;
+  const auto status = impl_->processor.Encode({text.data(), text.size()}, &ids);
+  if (!status.ok()) {
+    throw Error(ErrorCode::kInternal, "The tokenizer failed: " + status.ToString());
+  }
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::vector<int> known;
+  known.reserve(ids.size());
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(known),
+               [this](std::int32_t id) { return impl_->contains(id); });
+  return impl_->processor.DecodeIds(known);
+}
+
+std::string Tokenizer::piece(std::int32_t id) const {
+  if (!impl_->contains(id)) {
+    throw Error(ErrorCode::kInvalidArgument, "Token " + std::to_string(id) +
+                                                 " is not in the vocabulary of " +
+                                                 std::to_string(vocabSize()) + " pieces.");
+  }
+  return impl_->processor.IdToPiece(id);
+}
+
+std::int32_t Tokenizer::vocabSize() const {
+  return static_cast<std::int32_t>(impl_->pieces.size());
+}
+
+std::int32_t Tokenizer::bosToken() const { return impl_->processor.bos_id(); }
+
+std::int32_t Tokenizer::eosToken() const { return impl_->processor.eos_id(); }
+
+bool Tokenizer::isControl(std::int32_t id) const {
+  return impl_->contains(id) &&
+         impl_->pieces[static_cast<std::size_t>(id)].kind == PieceKind::kControl;
+}
+
+std::uint64_t Tokenizer::fingerprint() const { return impl_->fingerprint; }
+
+}  // namespace longhand::engine

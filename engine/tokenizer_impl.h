@@ -1,0 +1,36 @@
+#pragma once
+// What Tokenizer holds; shared by tokenizer.cpp and stream_detokenizer.cpp only.
+
+#include <sentencepiece_processor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/tokenizer.h"
+
+namespace longhand::engine {
+
+enum class PieceKind : std::uint8_t { kText, kByte, kControl, kUnknown };
+
+/// A piece as decoding needs it.
+struct PieceText {
+  PieceKind kind = PieceKind::kText;
+  bool beginsWithBlank = false;  // the piece begins with the blank's own sign, U+2581
+  std::string text;              // blanks spelled as ' '; the byte of a byte piece
+};
+
+struct Tokenizer::Impl {
+  sentencepiece::SentencePieceProcessor processor;
+  std::vector<PieceText> pieces;  // [vocab]
+  // Flags of the model file that sentencepiece does not tell; found by trying (see tokenizer.cpp).
+  bool removesLeadingBlank = true;       // one blank in front is dropped when decoding
+  bool removesAllLeadingBlanks = false;  // likewise all of them (remove_extra_whitespaces)
+  std::uint64_t fingerprint = 0;
+
+  bool contains(std::int32_t id) const {
+    return id >= 0 && static_cast<std::size_t>(id) < pieces.size();
+  }
+};
+
+}  // namespace longhand::engine
