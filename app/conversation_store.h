@@ -39,7 +39,7 @@ struct Message {
   std::int64_t parentId = 0;  // 0: first message of its branch
   MessageRole role = MessageRole::kUser;
   QString text;
-  std::vector<std::int32_t> tokens;  // of an answer: the ids the model generated, without EOS
+  std::vector<std::int32_t> tokens;  // of a finished answer: the model's ids, without EOS
   MessageState state = MessageState::kComplete;
   QString stopReason;  // engine::stopReasonName, "interrupted" (after a crash), or an error
   MessageStatistics statistics;
@@ -96,9 +96,8 @@ class ConversationStore {
                               const QString& text);
   /// Adds an empty streaming answer below a user message and makes it the active leaf.
   std::int64_t addAnswer(std::int64_t conversationId, std::int64_t parentId);
-  /// Stores what has streamed so far.
-  void updateStreaming(std::int64_t messageId, const QString& text,
-                       const std::vector<std::int32_t>& tokens);
+  /// Stores what has streamed so far. The ids follow with finishAnswer.
+  void updateStreaming(std::int64_t messageId, const QString& text);
   /// Stores the end of an answer. `state` is not kStreaming.
   void finishAnswer(std::int64_t messageId, const QString& text,
                     const std::vector<std::int32_t>& tokens, MessageState state,

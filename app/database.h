@@ -21,7 +21,7 @@ namespace longhand::app {
 
 class Database {
  public:
-  /// Opens the file or creates it (its folder must exist), and migrates it to kSchemaVersion in one
+  /// Opens the file or creates it (its folder must exist), and migrates it (schema.h) in one
   /// transaction. Throws engine::Error, and leaves the file as it was:
   ///   kFileDamaged     no SQLite file, or its contents contradict themselves: offer moveAside()
   ///   kFileUnreadable  the folder or the file cannot be read or written
@@ -47,9 +47,6 @@ class Database {
   /// Renames a damaged file and what belongs to it to "NAME.damaged-YYYYMMDD-hhmmss"; returns the
   /// new path. For use after the user has agreed. Throws kFileUnreadable.
   static QString moveAside(const QString& filePath);
-
-  /// Version of the newest schema this program knows; the steps are listed in schema.h.
-  static int schemaVersion();
 
  private:
   void open();

@@ -1,6 +1,7 @@
 #pragma once
 // The one thread that owns the Engine. Commands go in through one queue and are carried out one
-// after the other; each ends with exactly one event: its result, or CommandFailedEvent.
+// after the other; each ends with exactly one event: its result, or CommandFailedEvent (setThreads
+// has no result).
 //
 //   EngineWorker worker;
 //   connect(&worker, &EngineWorker::modelLoaded, this, ...);
@@ -39,12 +40,11 @@ class EngineWorker final : public QObject {
   /// stop, at most about a second.
   ~EngineWorker() override;
 
-  /// -> modelLoadProgressed..., modelLoaded. The model before is kept when loading fails, if memory
-  /// allows both at once; it is released first when it does not.
+  /// -> modelLoadProgressed..., modelLoaded. The model before stays until the new one is loaded,
+  /// and if that fails; where memory cannot hold both it is released first -> modelReleased.
   CommandId loadModel(const QString& folder, const engine::EngineOptions& options);
   /// -> cacheConfigured. Contents are forgotten.
   CommandId configureCache(const engine::KvCacheConfig& config, std::int64_t contextLength);
-  /// No event on success.
   CommandId setThreads(int threads);
   /// -> tokensCounted.
   CommandId countTokens(const QString& text);
@@ -63,6 +63,7 @@ class EngineWorker final : public QObject {
  signals:
   void modelLoadProgressed(const longhand::app::LoadProgressEvent& event);
   void modelLoaded(const longhand::app::ModelLoadedEvent& event);
+  void modelReleased(const longhand::app::ModelReleasedEvent& event);
   void commandFailed(const longhand::app::CommandFailedEvent& event);
   void cacheConfigured(const longhand::app::CacheConfiguredEvent& event);
   void tokensCounted(const longhand::app::TokensCountedEvent& event);

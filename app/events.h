@@ -76,8 +76,13 @@ struct PrefillFinishedEvent {
 /// Some tokens more; about 30 of these come a second.
 struct AnswerGrewEvent {
   CommandId command = 0;
-  QString text;                      // to append
-  std::vector<std::int32_t> tokens;  // to append
+  QString text;  // to append
+  std::int64_t newTokens = 0;
+};
+
+/// A new model needed the memory of the one before; until it is loaded there is none.
+struct ModelReleasedEvent {
+  CommandId command = 0;
 };
 
 struct AnswerFinishedEvent {
@@ -103,4 +108,5 @@ Q_DECLARE_METATYPE(longhand::app::PrefillProgressEvent)
 Q_DECLARE_METATYPE(longhand::app::PrefillFinishedEvent)
 Q_DECLARE_METATYPE(longhand::app::AnswerGrewEvent)
 Q_DECLARE_METATYPE(longhand::app::AnswerFinishedEvent)
+Q_DECLARE_METATYPE(longhand::app::ModelReleasedEvent)
 Q_DECLARE_METATYPE(longhand::app::MemoryEvent)

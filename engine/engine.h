@@ -119,6 +119,11 @@ class Engine {
   GenerateResult generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                           const GenerateObserver& observer, std::stop_token stop);
 
+  /// Reads ahead: computes what of `prompt` is not in the cache, so that a later generate() on it
+  /// starts at once. Throws as generate() does; cancelling is no error and keeps whole chunks.
+  void prefill(std::span<const std::int32_t> prompt,
+               const std::function<void(const PrefillProgress&)>& onProgress, std::stop_token stop);
+
   /// Logits after the prompt: the last position, or all positions (row-major [n, vocab]). `tokens`
   /// replace the contents of the cache. `stepwise`: one token at a time instead of one prefill.
   std::vector<float> logits(std::span<const std::int32_t> tokens, bool allPositions, bool stepwise);

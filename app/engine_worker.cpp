@@ -1,0 +1,296 @@
+#include "app/engine_worker.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include <QFile>
+
+#include "app/model_catalog.h"
+#include "engine/memory_plan.h"
+
+namespace longhand::app {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Lets something through at most once per interval; the first time always.
+class Throttle {
+ public:
+  explicit Throttle(std::chrono::milliseconds interval) : interval_(interval) {}
+
+  bool isDue() {
+    const Clock::time_point now = Clock::now();
+    if (last_ && now - *last_ < interval_) return false;
+    last_ = now;
+    return true;
+  }
+
+ private:
+  std::chrono::milliseconds interval_;
+  std::optional<Clock::time_point> last_;
+};
+
+// One update a frame is all that a window can show.
+constexpr std::chrono::milliseconds kStreamInterval{33};
+constexpr std::chrono::milliseconds kMemoryInterval{250};
+
+struct Ticket {
+  CommandId id = 0;
+  std::stop_source stop;
+};
+
+struct Command {
+  Ticket ticket;
+  std::function<void(CommandId, std::stop_token)> work;
+};
+
+std::filesystem::path toPath(const QString& name) {
+  return std::filesystem::path(QFile::encodeName(name).toStdString());
+}
+
+ModelInfo modelInfo(const engine::Engine& engine, const QString& folder) {
+  ModelInfo info;
+  info.folder = folder;
+  info.name = QString::fromStdString(engine.modelConfig().name);
+  info.config = engine.modelConfig();
+  info.weights = engine.weightFormat();
+  info.weightBytes = engine.weightBytes();
+  info.backendDescription = QString::fromStdString(engine.backendDescription());
+  info.contextLength = engine.contextLength();
+  info.isDemo = readDemoModel(folder).has_value();
+  return info;
+}
+
+}  // namespace
+
+struct EngineWorker::Impl {
+  explicit Impl(EngineWorker& worker) : owner(worker) {}
+
+  CommandId enqueue(std::function<void(CommandId, std::stop_token)> work);
+  void loop(std::stop_token quit);
+  void carryOut(const Command& command);
+  /// Throws when there is no model.
+  engine::Engine& loaded() const;
+  void releaseIfBothDoNotFit(CommandId id, const std::filesystem::path& folder,
+                             engine::WeightFormat weights);
+  void reportMemory();
+  void reportMemoryNowAndThen() {
+    if (memoryThrottle.isDue()) reportMemory();
+  }
+
+  EngineWorker& owner;
+  std::unique_ptr<engine::Engine> engine;    // worker thread only
+  Throttle memoryThrottle{kMemoryInterval};  // worker thread only
+
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::deque<Command> queue;      // guarded by mutex
+  std::optional<Ticket> running;  // guarded by mutex
+  CommandId nextId = 1;           // guarded by mutex
+  std::jthread thread;            // last: it uses all of the above
+};
+
+CommandId EngineWorker::Impl::enqueue(std::function<void(CommandId, std::stop_token)> work) {
+  const std::lock_guard lock(mutex);
+  const CommandId id = nextId++;
+  queue.push_back({{id, std::stop_source()}, std::move(work)});
+  wake.notify_one();
+  return id;
+}
+
+void EngineWorker::Impl::loop(std::stop_token quit) {
+  for (;;) {
+    Command command;
+    {
+      std::unique_lock lock(mutex);
+      running.reset();
+      if (!wake.wait(lock, quit, [this] { return !queue.empty(); })) return;
+      if (quit.stop_requested()) return;
+      command = std::move(queue.front());
+      queue.pop_front();
+      running = command.ticket;
+    }
+    carryOut(command);
+  }
+}
+
+void EngineWorker::Impl::carryOut(const Command& command) {
+  try {
+    const std::stop_token stop = command.ticket.stop.get_token();
+    if (stop.stop_requested()) {
+      throw engine::Error(engine::ErrorCode::kCancelled, "Cancelled before it began.");
+    }
+    command.work(command.ticket.id, stop);
+  } catch (...) {
+    emit owner.commandFailed({command.ticket.id, currentErrorText()});
+  }
+  if (engine) reportMemory();
+}
+
+engine::Engine& EngineWorker::Impl::loaded() const {
+  if (!engine) {
+    throw engine::Error(engine::ErrorCode::kInvalidArgument, "No model is loaded.",
+                        "Choose a model folder first.");
+  }
+  return *engine;
+}
+
+void EngineWorker::Impl::reportMemory() { emit owner.memoryReported({engine->memory()}); }
+
+void EngineWorker::Impl::releaseIfBothDoNotFit(CommandId id, const std::filesystem::path& folder,
+                                               engine::WeightFormat weights) {
+  if (!engine) return;
+  engine::PlanRequest plan;
+  plan.model = engine::readModelConfig(folder);  // a folder that is no model costs nothing yet
+  plan.weights = weights;
+  plan.contextLength = 1;
+  plan.chunkTokens = 1;
+  if (engine::planMemory(plan).total() <= engine->memory().device.freeBytes) return;
+  engine.reset();
+  emit owner.modelReleased({id});
+}
+
+EngineWorker::EngineWorker(QObject* parent)
+    : QObject(parent), impl_(std::make_unique<Impl>(*this)) {
+  impl_->thread = std::jthread([impl = impl_.get()](std::stop_token quit) { impl->loop(quit); });
+}
+
+EngineWorker::~EngineWorker() {
+  impl_->thread.request_stop();
+  cancelAll();
+  impl_->thread.join();
+}
+
+CommandId EngineWorker::loadModel(const QString& folder, const engine::EngineOptions& options) {
+  return impl_->enqueue([impl = impl_.get(), folder, options](CommandId id, std::stop_token stop) {
+    const std::filesystem::path path = toPath(folder);
+    impl->releaseIfBothDoNotFit(id, path, options.weights);
+    Throttle throttle(kStreamInterval);
+    const auto progress = [&](std::uint64_t done, std::uint64_t total) {
+      if (done >= total || throttle.isDue()) {
+        emit impl->owner.modelLoadProgressed({id, done, total});
+      }
+    };
+    impl->engine = engine::Engine::load(path, options, progress, stop);
+    emit impl->owner.modelLoaded({id, modelInfo(*impl->engine, folder)});
+  });
+}
+
+CommandId EngineWorker::configureCache(const engine::KvCacheConfig& config,
+                                       std::int64_t contextLength) {
+  return impl_->enqueue(
+      [impl = impl_.get(), config, contextLength](CommandId id, std::stop_token /*stop*/) {
+        engine::Engine& engine = impl->loaded();
+        engine.configureCache(config, contextLength);
+        emit impl->owner.cacheConfigured({id, engine.cacheConfig(), engine.contextLength()});
+      });
+}
+
+CommandId EngineWorker::setThreads(int threads) {
+  return impl_->enqueue([impl = impl_.get(), threads](CommandId /*id*/, std::stop_token /*stop*/) {
+    impl->loaded().setThreads(threads);
+  });
+}
+
+CommandId EngineWorker::countTokens(const QString& text) {
+  return impl_->enqueue([impl = impl_.get(), text](CommandId id, std::stop_token /*stop*/) {
+    const auto tokens = impl->loaded().tokenizer().encode(text.toStdString());
+    emit impl->owner.tokensCounted({id, static_cast<std::int64_t>(tokens.size())});
+  });
+}
+
+CommandId EngineWorker::encodePrompt(ChatPrompt prompt) {
+  return impl_->enqueue(
+      [impl = impl_.get(), prompt = std::move(prompt)](CommandId id, std::stop_token /*stop*/) {
+        const engine::Engine& engine = impl->loaded();
+        PromptEncodedEvent event;
+        event.command = id;
+        event.tokens = engine::encodeChat(engine.tokenizer(), prompt.system, prompt.turns);
+        event.reusableTokens = engine.reusableTokens(event.tokens);
+        emit impl->owner.promptEncoded(event);
+      });
+}
+
+CommandId EngineWorker::prefill(std::vector<std::int32_t> prompt) {
+  return impl_->enqueue(
+      [impl = impl_.get(), prompt = std::move(prompt)](CommandId id, std::stop_token stop) {
+        engine::Engine& engine = impl->loaded();
+        PrefillFinishedEvent event;
+        event.command = id;
+        Throttle throttle(kStreamInterval);
+        const auto onProgress = [&](const engine::PrefillProgress& progress) {
+          event.progress = progress;
+          if (progress.tokensDone >= progress.tokensTotal || throttle.isDue()) {
+            emit impl->owner.prefillProgressed({id, progress});
+          }
+          impl->reportMemoryNowAndThen();
+        };
+        try {
+          engine.prefill(prompt, onProgress, stop);
+        } catch (const engine::Error& error) {
+          if (error.code() != engine::ErrorCode::kCancelled) throw;
+        }
+        // A stop that came after the last token changes nothing.
+        const auto nTokens = static_cast<std::int64_t>(prompt.size());
+        event.cancelled = stop.stop_requested() && engine.reusableTokens(prompt) < nTokens - 1;
+        emit impl->owner.prefillFinished(event);
+      });
+}
+
+CommandId EngineWorker::generate(std::vector<std::int32_t> prompt,
+                                 const engine::GenerateOptions& options) {
+  return impl_->enqueue([impl = impl_.get(), prompt = std::move(prompt), options](
+                            CommandId id, std::stop_token stop) {
+    engine::Engine& engine = impl->loaded();
+    Throttle prefillThrottle(kStreamInterval);
+    Throttle streamThrottle(kStreamInterval);
+    AnswerGrewEvent pending;
+    pending.command = id;
+    const auto flush = [&] {
+      if (!pending.text.isEmpty()) emit impl->owner.answerGrew(pending);
+      pending.text.clear();
+      pending.newTokens = 0;
+    };
+
+    engine::GenerateObserver observer;
+    observer.prefill = [&](const engine::PrefillProgress& progress) {
+      if (progress.tokensDone >= progress.tokensTotal || prefillThrottle.isDue()) {
+        emit impl->owner.prefillProgressed({id, progress});
+      }
+      impl->reportMemoryNowAndThen();
+    };
+    observer.token = [&](std::string_view text, std::int32_t /*token*/) {
+      pending.text += QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
+      ++pending.newTokens;
+      if (streamThrottle.isDue()) flush();
+      impl->reportMemoryNowAndThen();
+    };
+    const engine::GenerateResult result = engine.generate(prompt, options, observer, stop);
+    flush();
+    emit impl->owner.answerFinished({id, result});
+  });
+}
+
+void EngineWorker::cancel(CommandId command) {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->running && impl_->running->id == command) impl_->running->stop.request_stop();
+  for (Command& waiting : impl_->queue) {
+    if (waiting.ticket.id == command) waiting.ticket.stop.request_stop();
+  }
+}
+
+void EngineWorker::cancelAll() {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->running) impl_->running->stop.request_stop();
+  for (Command& waiting : impl_->queue) waiting.ticket.stop.request_stop();
+}
+
+}  // namespace longhand::app
