@@ -1,0 +1,157 @@
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <QtTest>
+
+#include "kernels/nf4.h"
+#include "kernels/reference/reference_backend.h"
+#include "tests/kernels/test_backends.h"
+#include "tests/kernels/test_matrix.h"
+
+using namespace longhand::kernels;
+using namespace longhand::tests;
+
+namespace {
+
+// Every path sums in at least 4 lanes, so a product passes through at most cols / 4 additions of
+// its lane and a few more that join lanes and panels and apply absmax; each of these roundings
+// moves a result by at most one unit roundoff of sum |w x|.
+double roundingsOf(std::int64_t cols) { return static_cast<double>(cols) / 4.0 + 16.0; }
+
+// sum_i |weight[r, i] * input[t, i]| for every output.
+std::vector<double> absoluteSums(const WeightView& weight, const MatrixView& input) {
+  std::vector<double> sums(static_cast<std::size_t>(input.rows * weight.rows));
+  std::vector<float> numbers(static_cast<std::size_t>(weight.cols));
+  for (std::int64_t r = 0; r < weight.rows; ++r) {
+    dequantizeRow(weight, r, numbers.data());
+    for (std::int64_t t = 0; t < input.rows; ++t) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < weight.cols; ++i) {
+        sum += std::abs(static_cast<double>(numbers[static_cast<std::size_t>(i)]) *
+                        static_cast<double>(input.data[t * input.stride + i]));
+      }
+      sums[static_cast<std::size_t>(t * weight.rows + r)] = sum;
+    }
+  }
+  return sums;
+}
+
+// Multiplies on both backends; what went wrong, or nothing.
+std::string multiplyAndCompare(Backend& backend, WeightForm form, std::int64_t rows,
+                               std::int64_t cols, std::int64_t nTokens, bool accumulate) {
+  Random random(static_cast<unsigned>(rows * 31 + cols * 7 + nTokens));
+  const TestWeight weight(form, rows, cols, random);
+  TestMatrix input(nTokens, cols, 3, 1);
+  TestMatrix actual(nTokens, rows, 5, 3);
+  TestMatrix expected(nTokens, rows);
+  input.fill(random);
+  if (accumulate) {
+    for (std::int64_t t = 0; t < nTokens; ++t) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        expected.at(t, r) = actual.at(t, r) = static_cast<float>(t - r) * 0.37F;
+      }
+    }
+  }
+  backend.matmul(input.view(), weight.view(), actual.view(), accumulate);
+  createReferenceBackend()->matmul(input.view(), weight.view(), expected.view(), accumulate);
+
+  const std::vector<double> sums = absoluteSums(weight.view(), input.view());
+  std::string problem = firstMismatch(actual, expected, [&](std::int64_t t, std::int64_t r) {
+    const double sum = sums[static_cast<std::size_t>(t * rows + r)];
+    const double total = std::abs(static_cast<double>(expected.at(t, r))) + sum;
+    return kUnitRoundoff * (roundingsOf(cols) * sum + 4.0 * total);
+  });
+  if (problem.empty() && !actual.isPaddingUntouched()) problem = "wrote outside of the output";
+  if (problem.empty()) return {};
+  return std::string(nameOf(form)) + " [" + std::to_string(rows) + ", " + std::to_string(cols) +
+         "] x " + std::to_string(nTokens) + (accumulate ? ", accumulated: " : ": ") + problem;
+}
+
+}  // namespace
+
+class MatmulTest : public QObject {
+  Q_OBJECT
+
+ private slots:
+  void everyWidthEqualsTheSlowTwin_data() { addBackends(); }
+  void everyWidthEqualsTheSlowTwin();
+  void everyNumberOfRowsEqualsTheSlowTwin_data() { addBackends(); }
+  void everyNumberOfRowsEqualsTheSlowTwin();
+  void everyNumberOfTokensEqualsTheSlowTwin_data() { addBackends(); }
+  void everyNumberOfTokensEqualsTheSlowTwin();
+  void workIsSharedByThreads_data() { addBackends(); }
+  void workIsSharedByThreads();
+  void noTokensDoNothing_data() { addBackends(); }
+  void noTokensDoNothing();
+};
+
+void MatmulTest::everyWidthEqualsTheSlowTwin() {
+  LONGHAND_FETCH_BACKEND();
+  std::vector<std::int64_t> widths;
+  for (std::int64_t cols = 1; cols <= 35; ++cols) widths.push_back(cols);
+  for (const std::int64_t cols :
+       {63, 64, 65, 127, 128, 129, 172, 192, 320, 1023, 1024, 1025, 1088, 2048, 2112}) {
+    widths.push_back(cols);
+  }
+  for (const WeightForm form : kWeightForms) {
+    for (const std::int64_t cols : widths) {
+      for (const std::int64_t nTokens : {1, 3, 10}) {
+        const std::string problem = multiplyAndCompare(backend, form, 5, cols, nTokens, false);
+        QVERIFY2(problem.empty(), problem.c_str());
+      }
+    }
+  }
+}
+
+void MatmulTest::everyNumberOfRowsEqualsTheSlowTwin() {
+  LONGHAND_FETCH_BACKEND();
+  std::vector<std::int64_t> counts;
+  for (std::int64_t rows = 1; rows <= 17; ++rows) counts.push_back(rows);
+  for (const std::int64_t rows : {63, 64, 65, 127, 130}) counts.push_back(rows);
+  for (const WeightForm form : kWeightForms) {
+    for (const std::int64_t rows : counts) {
+      for (const std::int64_t nTokens : {1, 2, 9}) {
+        for (const std::int64_t cols : {51, 192}) {
+          const std::string problem = multiplyAndCompare(backend, form, rows, cols, nTokens, true);
+          QVERIFY2(problem.empty(), problem.c_str());
+        }
+      }
+    }
+  }
+}
+
+void MatmulTest::everyNumberOfTokensEqualsTheSlowTwin() {
+  LONGHAND_FETCH_BACKEND();
+  for (const WeightForm form : kWeightForms) {
+    for (std::int64_t nTokens = 1; nTokens <= 26; ++nTokens) {
+      for (const std::int64_t cols : {33, 64, 1152}) {
+        for (const bool accumulate : {false, true}) {
+          const std::string problem =
+              multiplyAndCompare(backend, form, 7, cols, nTokens, accumulate);
+          QVERIFY2(problem.empty(), problem.c_str());
+        }
+      }
+    }
+  }
+}
+
+void MatmulTest::workIsSharedByThreads() {
+  LONGHAND_FETCH_BACKEND();
+  for (const WeightForm form : kWeightForms) {
+    for (const std::int64_t nTokens : {1, 4, 21}) {
+      const std::string problem = multiplyAndCompare(backend, form, 1501, 256, nTokens, true);
+      QVERIFY2(problem.empty(), problem.c_str());
+    }
+  }
+}
+
+void MatmulTest::noTokensDoNothing() {
+  LONGHAND_FETCH_BACKEND();
+  Random random(1);
+  const TestWeight weight(WeightForm::kF16, 4, 8, random);
+  backend.matmul({nullptr, 0, 8, 8}, weight.view(), {nullptr, 0, 4, 4}, false);
+}
+
+QTEST_APPLESS_MAIN(MatmulTest)
+#include "matmul_test.moc"

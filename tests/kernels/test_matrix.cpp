@@ -1,0 +1,144 @@
+#include "tests/kernels/test_matrix.h"
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include "kernels/half.h"
+#include "kernels/nf4.h"
+
+namespace longhand::tests {
+
+using kernels::DataType;
+using kernels::MatrixView;
+using kernels::WeightView;
+
+TestMatrix::TestMatrix(std::int64_t rows, std::int64_t cols, std::int64_t padding,
+                       std::int64_t misalignment)
+    : rows_(rows),
+      cols_(cols),
+      stride_(cols + padding),
+      misalignment_(misalignment),
+      buffer_(static_cast<std::size_t>(misalignment + (rows - 1) * stride_ + cols),
+              std::numeric_limits<float>::quiet_NaN()) {}
+
+void TestMatrix::fill(Random& random, float standardDeviation) {
+  std::normal_distribution<float> normal(0.0F, standardDeviation);
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    for (std::int64_t col = 0; col < cols_; ++col) at(row, col) = normal(random);
+  }
+}
+
+MatrixView TestMatrix::view() { return {buffer_.data() + misalignment_, rows_, cols_, stride_}; }
+
+float& TestMatrix::at(std::int64_t row, std::int64_t col) {
+  return buffer_[static_cast<std::size_t>(misalignment_ + row * stride_ + col)];
+}
+
+bool TestMatrix::isPaddingUntouched() const {
+  for (std::int64_t i = 0; i < std::ssize(buffer_); ++i) {
+    const std::int64_t offset = i - misalignment_;
+    const bool isInside = offset >= 0 && offset % stride_ < cols_;
+    if (!isInside && !std::isnan(buffer_[static_cast<std::size_t>(i)])) return false;
+  }
+  return true;
+}
+
+const char* nameOf(WeightForm form) {
+  switch (form) {
+    case WeightForm::kF32:
+      return "F32";
+    case WeightForm::kF16:
+      return "F16";
+    case WeightForm::kBF16:
+      return "BF16";
+    case WeightForm::kNf4:
+      return "NF4";
+    case WeightForm::kNf4DoubleQuantized:
+      return "NF4 double quantized";
+  }
+  return "";
+}
+
+TestWeight::TestWeight(WeightForm form, std::int64_t rows, std::int64_t cols, Random& random)
+    : form_(form), rows_(rows), cols_(cols) {
+  std::normal_distribution<float> normal;
+  std::vector<float> numbers(static_cast<std::size_t>(rows * cols));
+  for (float& number : numbers) number = normal(random);
+  switch (form) {
+    case WeightForm::kF32:
+      floats_ = {0.0F};
+      floats_.insert(floats_.end(), numbers.begin(), numbers.end());
+      return;
+    case WeightForm::kF16:
+    case WeightForm::kBF16:
+      shorts_ = {0};
+      for (const float number : numbers) {
+        shorts_.push_back(form == WeightForm::kF16 ? kernels::floatToHalf(number)
+                                                   : kernels::floatToBfloat(number));
+      }
+      return;
+    case WeightForm::kNf4:
+    case WeightForm::kNf4DoubleQuantized:
+      break;
+  }
+  codes_.resize(1 + (numbers.size() + 1) / 2);
+  absmax_.resize((numbers.size() + 63) / 64);
+  kernels::quantizeNf4(numbers, std::span(codes_).subspan(1), absmax_);
+  if (form == WeightForm::kNf4DoubleQuantized) {
+    absmaxCodes_.resize(absmax_.size());
+    nestedAbsmax_.resize((absmax_.size() + 255) / 256);
+    nestedOffset_ = kernels::quantizeAbsmax(absmax_, absmaxCodes_, nestedAbsmax_);
+  }
+}
+
+WeightView TestWeight::view() const {
+  WeightView weight;
+  weight.rows = rows_;
+  weight.cols = cols_;
+  switch (form_) {
+    case WeightForm::kF32:
+      weight.type = DataType::kF32;
+      weight.data = std::as_bytes(std::span(floats_).subspan(1)).data();
+      return weight;
+    case WeightForm::kF16:
+    case WeightForm::kBF16:
+      weight.type = form_ == WeightForm::kF16 ? DataType::kF16 : DataType::kBF16;
+      weight.data = std::as_bytes(std::span(shorts_).subspan(1)).data();
+      return weight;
+    case WeightForm::kNf4:
+      weight.absmax = absmax_.data();
+      break;
+    case WeightForm::kNf4DoubleQuantized:
+      weight.absmaxCodes = absmaxCodes_.data();
+      weight.nestedAbsmax = nestedAbsmax_.data();
+      weight.nestedCodebook = kernels::dynamicCodebook().data();
+      weight.nestedOffset = nestedOffset_;
+      break;
+  }
+  weight.type = DataType::kNf4;
+  weight.data = std::as_bytes(std::span(codes_).subspan(1)).data();
+  weight.codebook = kernels::kNf4Codebook.data();
+  return weight;
+}
+
+std::string firstMismatch(TestMatrix& actual, TestMatrix& expected,
+                          const std::function<double(std::int64_t, std::int64_t)>& tolerance) {
+  const MatrixView shape = expected.view();
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    for (std::int64_t col = 0; col < shape.cols; ++col) {
+      const double wanted = static_cast<double>(expected.at(row, col));
+      const double got = static_cast<double>(actual.at(row, col));
+      const double allowed = tolerance(row, col);
+      if (std::abs(got - wanted) <= allowed) continue;  // false for NaN
+      std::ostringstream text;
+      text.precision(9);
+      text << "row " << row << ", column " << col << ": expected " << wanted << ", got " << got
+           << ", difference " << got - wanted << ", tolerance " << allowed;
+      return text.str();
+    }
+  }
+  return {};
+}
+
+}  // namespace longhand::tests
