@@ -25,16 +25,22 @@ std::int64_t rowGrain(std::int64_t cols) {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(CpuPath path, int threads)
-      : kernels_(kernelsFor(path)), pool_(threads), matmul_(kernels_, pool_) {}
+  CpuBackend(CpuPath path, int threads) : path_(path), kernels_(kernelsFor(path)) {
+    setThreads(threads);
+  }
 
   std::string description() const override {
-    const int threads = pool_.threads();
+    const int threads = workers_->pool.threads();
     return std::string("CPU, ") + kernels_.name + ", " + std::to_string(threads) +
            (threads == 1 ? " thread" : " threads");
   }
   bool usesHostMemory() const override { return true; }
   DeviceMemoryInfo memoryInfo() const override { return hostMemoryInfo(); }
+  double operationsPerSecond() const override;
+  void setThreads(int threads) override {
+    workers_.reset();  // the old threads end before new ones start
+    workers_ = std::make_unique<Workers>(kernels_, threads > 0 ? threads : usableCoreCount());
+  }
 
   std::byte* allocate(std::size_t bytes) override { return allocateHostMemory(bytes); }
   void release(std::byte* memory, std::size_t bytes) noexcept override {
@@ -57,7 +63,7 @@ class CpuBackend final : public Backend {
                const MatrixView& output) override;
   void matmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,
               bool accumulate) override {
-    matmul_.multiply(input, weight, output, accumulate);
+    workers_->matmul.multiply(input, weight, output, accumulate);
   }
   void rope(const MatrixView& heads, std::int64_t headDim, const float* cosSin) override;
   void siluMultiply(const MatrixView& gate, const MatrixView& up) override;
@@ -87,61 +93,72 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  struct Workers {
+    Workers(const CpuKernels& kernels, int threads) : pool(threads), matmul(kernels, pool) {}
+    ThreadPool pool;
+    Matmul matmul;
+  };
+
+  const CpuPath path_;
   const CpuKernels& kernels_;
-  ThreadPool pool_;
-  Matmul matmul_;
+  std::unique_ptr<Workers> workers_;  // never null
 };
+
+double CpuBackend::operationsPerSecond() const {
+  const double perThread = path_ == CpuPath::kAvx512 ? 8e10 : path_ == CpuPath::kAvx2 ? 4e10 : 1e10;
+  return perThread * workers_->pool.threads();
+}
 
 void CpuBackend::embed(const WeightView& table, std::span<const std::int32_t> ids,
                        const MatrixView& output) {
   assert(table.type != DataType::kNf4 && table.cols == output.cols);
   assert(std::ssize(ids) == output.rows);
-  pool_.parallelFor(output.rows, rowGrain(output.cols),
-                    [&](int, std::int64_t first, std::int64_t last) {
-                      for (std::int64_t row = first; row < last; ++row) {
-                        const std::int32_t id = ids[static_cast<std::size_t>(row)];
-                        assert(id >= 0 && id < table.rows);
-                        matmul_.expandRow(table, id, output.data + row * output.stride);
-                      }
-                    });
+  workers_->pool.parallelFor(
+      output.rows, rowGrain(output.cols), [&](int, std::int64_t first, std::int64_t last) {
+        for (std::int64_t row = first; row < last; ++row) {
+          const std::int32_t id = ids[static_cast<std::size_t>(row)];
+          assert(id >= 0 && id < table.rows);
+          workers_->matmul.expandRow(table, id, output.data + row * output.stride);
+        }
+      });
 }
 
 void CpuBackend::rmsNorm(const MatrixView& input, const float* weight, float epsilon,
                          const MatrixView& output) {
   assert(input.rows == output.rows && input.cols == output.cols);
-  pool_.parallelFor(input.rows, rowGrain(input.cols),
-                    [&](int, std::int64_t first, std::int64_t last) {
-                      for (std::int64_t row = first; row < last; ++row) {
-                        kernels_.rmsNormRow(input.data + row * input.stride, weight, epsilon,
-                                            input.cols, output.data + row * output.stride);
-                      }
-                    });
+  workers_->pool.parallelFor(
+      input.rows, rowGrain(input.cols), [&](int, std::int64_t first, std::int64_t last) {
+        for (std::int64_t row = first; row < last; ++row) {
+          kernels_.rmsNormRow(input.data + row * input.stride, weight, epsilon, input.cols,
+                              output.data + row * output.stride);
+        }
+      });
 }
 
 void CpuBackend::rope(const MatrixView& heads, std::int64_t headDim, const float* cosSin) {
   assert(headDim > 0 && headDim % 2 == 0 && heads.cols % headDim == 0);
   const std::int64_t half = headDim / 2;
-  pool_.parallelFor(heads.rows, rowGrain(heads.cols),
-                    [&](int, std::int64_t first, std::int64_t last) {
-                      for (std::int64_t row = first; row < last; ++row) {
-                        const float* const cosines = cosSin + row * headDim;  // [half]
-                        for (std::int64_t column = 0; column < heads.cols; column += headDim) {
-                          kernels_.ropeHead(heads.data + row * heads.stride + column, cosines,
-                                            cosines + half, half);
-                        }
-                      }
-                    });
+  workers_->pool.parallelFor(
+      heads.rows, rowGrain(heads.cols), [&](int, std::int64_t first, std::int64_t last) {
+        for (std::int64_t row = first; row < last; ++row) {
+          const float* const cosines = cosSin + row * headDim;  // [half]
+          for (std::int64_t column = 0; column < heads.cols; column += headDim) {
+            kernels_.ropeHead(heads.data + row * heads.stride + column, cosines, cosines + half,
+                              half);
+          }
+        }
+      });
 }
 
 void CpuBackend::siluMultiply(const MatrixView& gate, const MatrixView& up) {
   assert(gate.rows == up.rows && gate.cols == up.cols);
-  pool_.parallelFor(gate.rows, rowGrain(gate.cols),
-                    [&](int, std::int64_t first, std::int64_t last) {
-                      for (std::int64_t row = first; row < last; ++row) {
-                        kernels_.siluMultiplyRow(gate.data + row * gate.stride,
-                                                 up.data + row * up.stride, gate.cols);
-                      }
-                    });
+  workers_->pool.parallelFor(gate.rows, rowGrain(gate.cols),
+                             [&](int, std::int64_t first, std::int64_t last) {
+                               for (std::int64_t row = first; row < last; ++row) {
+                                 kernels_.siluMultiplyRow(gate.data + row * gate.stride,
+                                                          up.data + row * up.stride, gate.cols);
+                               }
+                             });
 }
 
 std::int32_t CpuBackend::argmax(const float* logits, std::int64_t count) {
@@ -157,8 +174,7 @@ std::int32_t CpuBackend::argmax(const float* logits, std::int64_t count) {
 }  // namespace
 
 std::unique_ptr<Backend> createCpuBackend(const CpuOptions& options) {
-  const int threads = options.threads > 0 ? options.threads : usableCoreCount();
-  return std::make_unique<CpuBackend>(resolvePath(options.path), threads);
+  return std::make_unique<CpuBackend>(resolvePath(options.path), options.threads);
 }
 
 }  // namespace longhand::kernels

@@ -36,6 +36,7 @@ class CpuBackendTest : public QObject {
   void memoryInfoIsPlausible();
   void anUnknownPathFallsBack();
   void allCoresAreUsedByDefault();
+  void threadsCanBeChanged();
   void referenceMemoryIsPoisoned();
 };
 
@@ -168,6 +169,27 @@ void CpuBackendTest::allCoresAreUsedByDefault() {
   QVERIFY(cores >= 1 && cores <= QThread::idealThreadCount());
   const std::string description = createCpuBackend({})->description();
   QVERIFY(description.find(", " + std::to_string(cores) + " thread") != std::string::npos);
+}
+
+void CpuBackendTest::threadsCanBeChanged() {
+  const auto backend = createCpuBackend({1, CpuPath::kPortable});
+  Random random(7);
+  const TestWeight weight(WeightForm::kNf4, 900, 128, random);
+  TestMatrix input(1, 128);
+  input.fill(random);
+  TestMatrix expected(1, 900);
+  backend->matmul(input.view(), weight.view(), expected.view(), false);
+  const double operationsPerSecond = backend->operationsPerSecond();
+  for (const int threads : {3, 2}) {
+    backend->setThreads(threads);
+    QCOMPARE(backend->description(), "CPU, portable, " + std::to_string(threads) + " threads");
+    QCOMPARE(backend->operationsPerSecond(), operationsPerSecond * threads);
+    TestMatrix actual(1, 900);
+    backend->matmul(input.view(), weight.view(), actual.view(), false);
+    // The order of sums within a row does not depend on the threads.
+    const std::string problem = firstMismatch(actual, expected, [](auto, auto) { return 0.0; });
+    QVERIFY2(problem.empty(), problem.c_str());
+  }
 }
 
 void CpuBackendTest::referenceMemoryIsPoisoned() {
