@@ -94,6 +94,7 @@ class ChatController final : public QObject {
   std::vector<SearchHit> searchResults(const QString& text) const;
   std::vector<PresetInfo> presets() const;  // built-in, the user's own, and "custom" last
   QString currentPreset() const;            // of the open conversation
+  QString draft() const;                    // what stood in its composer
   engine::KvCacheConfig currentCacheConfig() const;
   const Settings& settings() const;
   std::optional<ModelInfo> model() const;  // nothing while none is loaded

@@ -230,19 +230,20 @@ void ConversationStore::updateStreaming(std::int64_t messageId, const QString& t
            notNull(text), idValue(messageId));
 }
 
-void ConversationStore::finishAnswer(std::int64_t messageId, const QString& text,
-                                     const std::vector<std::int32_t>& tokens, MessageState state,
-                                     const QString& stopReason,
-                                     const MessageStatistics& statistics) {
+void ConversationStore::finishAnswer(const Message& answer) {
+  const MessageStatistics& statistics = answer.statistics;
   runQuery(database_,
-           QStringLiteral("UPDATE messages SET text = ?, tokens = ?, state = ?, stop_reason = ?, "
-                          "prompt_tokens = ?, reused_tokens = ?, answer_tokens = ?, "
-                          "first_token_seconds = ?, tokens_per_second = ?, "
+           QStringLiteral("UPDATE messages SET text = ?, tokens = ?, tokenizer_fingerprint = ?, "
+                          "state = ?, stop_reason = ?, prompt_tokens = ?, reused_tokens = ?, "
+                          "answer_tokens = ?, first_token_seconds = ?, tokens_per_second = ?, "
                           "prefill_tokens_per_second = ? WHERE id = ?"),
-           notNull(text), tokensToBlob(tokens), stateName(state), notNull(stopReason),
-           idValue(statistics.promptTokens), idValue(statistics.reusedTokens),
-           idValue(statistics.answerTokens), statistics.firstTokenSeconds,
-           statistics.tokensPerSecond, statistics.prefillTokensPerSecond, idValue(messageId));
+           notNull(answer.text), tokensToBlob(answer.tokens),
+           // SQLite has signed integers only: the same 64 bits.
+           static_cast<qlonglong>(answer.tokenizerFingerprint), stateName(answer.state),
+           notNull(answer.stopReason), idValue(statistics.promptTokens),
+           idValue(statistics.reusedTokens), idValue(statistics.answerTokens),
+           statistics.firstTokenSeconds, statistics.tokensPerSecond,
+           statistics.prefillTokensPerSecond, idValue(answer.id));
 }
 
 Message ConversationStore::message(std::int64_t id) const {
@@ -262,8 +263,8 @@ Message ConversationStore::readMessage(std::int64_t id) const {
       database_,
       QStringLiteral("SELECT conversation_id, parent_id, role, text, tokens, state, stop_reason, "
                      "created_ms, prompt_tokens, reused_tokens, answer_tokens, "
-                     "first_token_seconds, tokens_per_second, prefill_tokens_per_second "
-                     "FROM messages WHERE id = ?"),
+                     "first_token_seconds, tokens_per_second, prefill_tokens_per_second, "
+                     "tokenizer_fingerprint FROM messages WHERE id = ?"),
       idValue(id));
   if (!row.next()) {
     throwError(engine::ErrorCode::kInvalidArgument,
@@ -286,6 +287,7 @@ Message ConversationStore::readMessage(std::int64_t id) const {
   message.statistics.firstTokenSeconds = row.value(11).toDouble();
   message.statistics.tokensPerSecond = row.value(12).toDouble();
   message.statistics.prefillTokensPerSecond = row.value(13).toDouble();
+  message.tokenizerFingerprint = static_cast<std::uint64_t>(row.value(14).toLongLong());
   return message;
 }
 

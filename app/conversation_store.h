@@ -39,7 +39,8 @@ struct Message {
   std::int64_t parentId = 0;  // 0: first message of its branch
   MessageRole role = MessageRole::kUser;
   QString text;
-  std::vector<std::int32_t> tokens;  // of a finished answer: the model's ids, without EOS
+  std::vector<std::int32_t> tokens;        // of a finished answer: the model's ids, without EOS
+  std::uint64_t tokenizerFingerprint = 0;  // of the tokenizer that `tokens` belong to
   MessageState state = MessageState::kComplete;
   QString stopReason;  // engine::stopReasonName, "interrupted" (after a crash), or an error
   MessageStatistics statistics;
@@ -98,10 +99,9 @@ class ConversationStore {
   std::int64_t addAnswer(std::int64_t conversationId, std::int64_t parentId);
   /// Stores what has streamed so far. The ids follow with finishAnswer.
   void updateStreaming(std::int64_t messageId, const QString& text);
-  /// Stores the end of an answer. `state` is not kStreaming.
-  void finishAnswer(std::int64_t messageId, const QString& text,
-                    const std::vector<std::int32_t>& tokens, MessageState state,
-                    const QString& stopReason, const MessageStatistics& statistics);
+  /// Stores the end of an answer: text, tokens with their tokenizer, state (not kStreaming), stop
+  /// reason and statistics of `answer`, under its id.
+  void finishAnswer(const Message& answer);
   /// Throws kInvalidArgument when there is none of this id.
   Message message(std::int64_t id) const;
   /// From the root to the active leaf.

@@ -63,6 +63,7 @@ ModelInfo modelInfo(const engine::Engine& engine, const QString& folder) {
   info.config = engine.modelConfig();
   info.weights = engine.weightFormat();
   info.weightBytes = engine.weightBytes();
+  info.tokenizerFingerprint = engine.tokenizer().fingerprint();
   info.backendDescription = QString::fromStdString(engine.backendDescription());
   info.contextLength = engine.contextLength();
   info.isDemo = readDemoModel(folder).has_value();

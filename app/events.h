@@ -22,6 +22,7 @@ struct ModelInfo {
   engine::ModelConfig config;
   engine::WeightFormat weights = engine::WeightFormat::kAuto;
   std::uint64_t weightBytes = 0;
+  std::uint64_t tokenizerFingerprint = 0;
   QString backendDescription;      // "CPU, AVX-512, 2 threads"
   std::int64_t contextLength = 0;  // allowed now; config.trainedLength is what it was trained for
   bool isDemo = false;

@@ -35,9 +35,13 @@ std::vector<PresetInfo> PresetStore::presets() const {
       QStringLiteral("SELECT id, name, cache FROM user_presets ORDER BY name, id"));
   database_.run(query);
   while (query.next()) {
-    const engine::KvCacheConfig cache = cacheConfigFromJson(query.value(2).toString());
-    result.push_back({kUserPrefix + query.value(0).toString(), query.value(1).toString(),
-                      cacheConfigSummary(cache) + QLatin1Char('.'), cache, false});
+    try {
+      const engine::KvCacheConfig cache = cacheConfigFromJson(query.value(2).toString());
+      result.push_back({kUserPrefix + query.value(0).toString(), query.value(1).toString(),
+                        cacheConfigSummary(cache) + QLatin1Char('.'), cache, false});
+    } catch (const engine::Error&) {
+      // One unreadable preset does not hide the others.
+    }
   }
   return result;
 }

@@ -24,7 +24,8 @@ class PresetStore {
   /// `database` must outlive the store.
   explicit PresetStore(Database& database);
 
-  /// Built-in ones in the order of presets.json, then the user's own by name. Throws kDatabase.
+  /// Built-in ones in the order of presets.json, then the user's own by name; unreadable ones
+  /// are left out. Throws kDatabase.
   std::vector<PresetInfo> presets() const;
   /// Stores one of the user's own and returns its new id. Throws kInvalidArgument for an empty name
   /// or values out of range, kDatabase.

@@ -25,6 +25,7 @@ const std::vector<SchemaStep>& schemaSteps() {
                 role TEXT NOT NULL CHECK (role IN ('user', 'assistant')),
                 text TEXT NOT NULL,
                 tokens BLOB,
+                tokenizer_fingerprint INTEGER NOT NULL DEFAULT 0,
                 state TEXT NOT NULL
                   CHECK (state IN ('complete', 'streaming', 'stopped', 'failed')),
                 stop_reason TEXT NOT NULL DEFAULT '',

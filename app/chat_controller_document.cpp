@@ -1,0 +1,88 @@
+// Documents: opened, counted, shown with their forecast, attached.
+#include <algorithm>
+
+#include "app/chat_controller_impl.h"
+
+namespace longhand::app {
+
+using engine::ErrorCode;
+
+void ChatController::Impl::connectDocumentEvents() {
+  connect(&documentReader, &DocumentReader::progressed, &owner,
+          &ChatController::documentReadProgress);
+  connect(&documentReader, &DocumentReader::failed, &owner,
+          [this](const ErrorText& error) { reportError(error); });
+  connect(&documentReader, &DocumentReader::finished, &owner,
+          [this](const DocumentContent& content) {
+            pending.emplace();
+            pending->preview.content = content;
+            countPendingDocument();
+          });
+}
+
+void ChatController::Impl::countPendingDocument() {
+  pending->preview.tokenCount = -1;
+  if (!model) {
+    showPendingDocument();
+    return;
+  }
+  const DocumentContent& content = pending->preview.content;
+  pending->count = worker->countTokens(documentInPrompt(content.fileName, content.text));
+}
+
+void ChatController::Impl::onTokensCounted(const TokensCountedEvent& event) {
+  if (!pending || event.command != pending->count) return;
+  pending->preview.tokenCount = event.tokens;
+  showPendingDocument();
+}
+
+void ChatController::Impl::showPendingDocument() {
+  DocumentPreview& preview = pending->preview;
+  pending->isReady = true;
+  preview.contextLength = allowedContext();
+  preview.trainedLength = model ? model->config.trainedLength : 0;
+  preview.tokensInUse = usedTokens;
+  const std::int64_t needed =
+      usedTokens + std::max<std::int64_t>(0, preview.tokenCount) + kAnswerRoomTokens;
+  preview.fitsContext = preview.tokenCount >= 0 && needed <= preview.contextLength;
+  preview.forecasts = owner.forecast(needed);
+  emit owner.documentPreviewReady(preview);
+}
+
+// --- Slots --------------------------------------------------------------------------------------
+
+void ChatController::openDocument(const QString& path) {
+  impl_->pending.reset();
+  impl_->documentReader.read(path);
+}
+
+void ChatController::discardDocument() {
+  impl_->documentReader.cancel();
+  impl_->pending.reset();
+  emit documentDiscarded();
+}
+
+void ChatController::attachDocument() {
+  impl_->guarded([this] {
+    if (!impl_->pending || !impl_->pending->isReady) {
+      throwError(ErrorCode::kInvalidArgument, QStringLiteral("No document is open."));
+    }
+    const DocumentPreview& preview = impl_->pending->preview;
+    const std::int64_t documentId = impl_->documentStore.add(preview.content, preview.tokenCount);
+    impl_->documentStore.attach(impl_->ensureConversation(), documentId);
+    impl_->pending.reset();
+    emit documentsChanged();
+    impl_->measureContext();
+  });
+}
+
+void ChatController::detachDocument(qint64 documentId) {
+  impl_->guarded([&] {
+    if (impl_->conversationId == 0) return;
+    impl_->documentStore.detach(impl_->conversationId, documentId);
+    emit documentsChanged();
+    impl_->measureContext();
+  });
+}
+
+}  // namespace longhand::app

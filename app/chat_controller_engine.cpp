@@ -1,0 +1,440 @@
+// Model, presets, reading ahead.
+#include <algorithm>
+#include <utility>
+
+#include "app/chat_controller_impl.h"
+#include "engine/memory_plan.h"
+
+namespace longhand::app {
+
+using engine::ErrorCode;
+
+namespace {
+
+std::uint64_t kvBytes(const engine::MemoryUse& use) {
+  return use[engine::MemoryCategory::kKvCodes] + use[engine::MemoryCategory::kKvScales] +
+         use[engine::MemoryCategory::kKvExact];
+}
+
+}  // namespace
+
+void ChatController::Impl::connectEngineEvents() {
+  EngineWorker* engineWorker = worker.get();
+  connect(engineWorker, &EngineWorker::modelLoadProgressed, &owner,
+          [this](const LoadProgressEvent& event) {
+            if (event.command == load) emit owner.modelLoading(event.doneBytes, event.totalBytes);
+          });
+  connect(engineWorker, &EngineWorker::modelReleased, &owner,
+          [this](const ModelReleasedEvent& /*event*/) { model.reset(); });
+  connect(engineWorker, &EngineWorker::modelLoaded, &owner,
+          [this](const ModelLoadedEvent& event) { guarded([&] { onModelLoaded(event); }); });
+  connect(engineWorker, &EngineWorker::commandFailed, &owner,
+          [this](const CommandFailedEvent& event) { guarded([&] { onCommandFailed(event); }); });
+  connect(engineWorker, &EngineWorker::promptEncoded, &owner,
+          [this](const PromptEncodedEvent& event) { guarded([&] { onPromptEncoded(event); }); });
+  connect(engineWorker, &EngineWorker::prefillProgressed, &owner,
+          [this](const PrefillProgressEvent& event) {
+            const bool isOurs = (answer && event.command == answer->generate) ||
+                                (reading && event.command == reading->prefill);
+            if (isOurs) emit owner.prefillProgress(event.progress);
+          });
+  connect(engineWorker, &EngineWorker::prefillFinished, &owner,
+          [this](const PrefillFinishedEvent& event) { onPrefillFinished(event); });
+  connect(
+      engineWorker, &EngineWorker::cacheConfigured, &owner,
+      [this](const CacheConfiguredEvent& event) { guarded([&] { onCacheConfigured(event); }); });
+  connect(engineWorker, &EngineWorker::tokensCounted, &owner,
+          [this](const TokensCountedEvent& event) { guarded([&] { onTokensCounted(event); }); });
+  connect(engineWorker, &EngineWorker::memoryReported, &owner,
+          [this](const MemoryEvent& event) { onMemoryReported(event); });
+}
+
+// --- Model --------------------------------------------------------------------------------------
+
+void ChatController::Impl::loadModel(const QString& folder, engine::WeightFormat weights) {
+  QString modelFolder = folder;
+  if (modelFolder.isEmpty()) modelFolder = demo ? demo->folder : QString();
+  if (modelFolder.isEmpty()) {
+    emit owner.modelFailed(
+        QStringLiteral("No model is chosen, and the bundled one is not there."),
+        QStringLiteral("Choose the folder of a Llama model in Hugging Face format."));
+    return;
+  }
+  if (answer || reading) owner.stop();
+  if (load != 0) worker->cancel(load);
+
+  loadChoice = {modelFolder, weights, wantedCache(), engineCache};
+  engine::EngineOptions options;
+  options.weights = weights;
+  options.cache = loadChoice.cache.config;
+  options.contextLength = loadChoice.cache.contextLength;
+  options.threads = settings.threads;
+  engineCache = loadChoice.cache;
+  load = worker->loadModel(modelFolder, options);
+  updateActivity();
+  emit owner.modelLoading(0, 0);
+}
+
+void ChatController::Impl::onModelLoaded(const ModelLoadedEvent& event) {
+  if (event.command != load) return;  // another one is on its way
+  load = 0;
+  model = event.model;
+  cachedConversationId = 0;
+  lastPrefillTokensPerSecond = 0.0;
+  const bool isBundled = demo && loadChoice.folder == demo->folder;
+  settings.modelFolder = isBundled ? QString() : loadChoice.folder;
+  settings.weights = loadChoice.weights;
+  guarded([this] { settingsStore.save(settings); });
+  updateActivity();
+  emit owner.modelLoaded(*model);
+  measureContext();
+  if (pending) countPendingDocument();
+}
+
+// --- Events of several origins ------------------------------------------------------------------
+
+void ChatController::Impl::onCommandFailed(const CommandFailedEvent& event) {
+  const CommandId id = event.command;
+  if (id == load) {
+    load = 0;
+    if (engineCache == loadChoice.cache) engineCache = loadChoice.previousCache;
+    updateActivity();
+    emit owner.modelFailed(event.error.message, event.error.hint);
+  } else if (answer && id == answer->encode) {
+    refuseAnswer(event.error);
+  } else if (answer && id == answer->generate) {
+    if (event.error.code == ErrorCode::kCancelled) {
+      endAnswer(MessageState::kStopped, QStringLiteral("cancelled"));
+    } else {
+      endAnswer(MessageState::kFailed, event.error.message);
+      reportError(event.error);
+    }
+  } else if (reading && (id == reading->encode || id == reading->prefill)) {
+    endReading(true);
+    if (event.error.code != ErrorCode::kCancelled) reportError(event.error);
+  } else if (configure && id == configure->command) {
+    engineCache = configure->previous;
+    configure.reset();
+    if (answer && answer->generate == 0) {
+      refuseAnswer(event.error);
+    } else {
+      if (reading) endReading(true);
+      reportError(event.error);
+    }
+  } else if (presetSwitch && id == presetSwitch->configure) {
+    undoSwitch();
+    reportError(event.error);
+  } else if (pending && id == pending->count) {
+    showPendingDocument();  // without a count
+  }
+}
+
+void ChatController::Impl::onPromptEncoded(const PromptEncodedEvent& event) {
+  if (answer && event.command == answer->encode) {
+    onAnswerEncoded(event);
+  } else if (reading && event.command == reading->encode) {
+    onReadingEncoded(event);
+  } else if (event.command == measure && !answer) {
+    measure = 0;
+    setUsedTokens(static_cast<std::int64_t>(event.tokens.size()));
+  }
+}
+
+void ChatController::Impl::onMemoryReported(const MemoryEvent& event) {
+  memory = event.report;
+  emit owner.memoryChanged(memory);
+}
+
+// --- Presets ------------------------------------------------------------------------------------
+
+std::optional<PresetInfo> ChatController::Impl::preset(const QString& id) const {
+  for (PresetInfo& known : owner.presets()) {
+    if (known.id == id) return std::move(known);
+  }
+  return std::nullopt;
+}
+
+ChatController::Impl::CacheChoice ChatController::Impl::wantedCache() const {
+  const std::optional<PresetInfo> chosen = preset(presetId);
+  return {chosen ? chosen->cache : engine::KvCacheConfig(), settings.contextLength};
+}
+
+std::int64_t ChatController::Impl::allowedContext() const {
+  if (settings.contextLength > 0) return settings.contextLength;
+  return model ? model->config.trainedLength : 0;
+}
+
+void ChatController::Impl::ensureCacheConfigured() {
+  const CacheChoice wanted = wantedCache();
+  if (wanted == engineCache) return;
+  configure = Configuration{worker->configureCache(wanted.config, allowedContext()), engineCache};
+  engineCache = wanted;
+  cachedConversationId = 0;
+}
+
+void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& newSettings) {
+  settingsStore.save(newSettings);
+  Switch started;
+  started.previousSettings = std::exchange(settings, newSettings);
+  started.previousPresetId = std::exchange(presetId, newPresetId);
+  started.previousCache = engineCache;
+  started.conversationId = conversationId;
+  if (conversationId != 0) conversationStore.setPreset(conversationId, presetId);
+
+  const CacheChoice wanted = wantedCache();
+  if (!model || load != 0 || wanted == engineCache) {
+    emit owner.presetSwitched(presetId);
+    emit owner.settingsChanged();
+    return;
+  }
+  started.readAgain =
+      conversationId != 0 && (cachedConversationId == conversationId || reading || answer);
+  if (reading) owner.cancelReading();
+  // Behind a running answer in the queue: that one ends with the settings it began with.
+  started.configure = worker->configureCache(wanted.config, allowedContext());
+  engineCache = wanted;
+  presetSwitch = std::move(started);
+}
+
+void ChatController::Impl::undoSwitch() {
+  const Switch failed = *std::exchange(presetSwitch, std::nullopt);
+  engineCache = failed.previousCache;
+  settings.presetId = failed.previousSettings.presetId;
+  settings.customCache = failed.previousSettings.customCache;
+  settings.contextLength = failed.previousSettings.contextLength;
+  settingsStore.save(settings);
+  if (failed.conversationId != 0) {
+    conversationStore.setPreset(failed.conversationId, failed.previousPresetId);
+  }
+  if (failed.conversationId == conversationId) presetId = failed.previousPresetId;
+  emit owner.presetSwitched(presetId);
+  emit owner.settingsChanged();
+}
+
+void ChatController::Impl::onCacheConfigured(const CacheConfiguredEvent& event) {
+  if (model) model->contextLength = event.contextLength;
+  if (configure && event.command == configure->command) configure.reset();
+  if (!presetSwitch || event.command != presetSwitch->configure) return;
+  const Switch done = *std::exchange(presetSwitch, std::nullopt);
+  cachedConversationId = 0;
+  emit owner.presetSwitched(presetId);
+  emit owner.settingsChanged();
+  setUsedTokens(usedTokens);  // the context length may be another
+  if (done.readAgain && done.conversationId == conversationId && !answer) beginReading();
+}
+
+// --- Context and reading ahead ------------------------------------------------------------------
+
+void ChatController::Impl::beginReading() {
+  requireReadyToAnswer();
+  if (conversationId == 0) {
+    throwError(ErrorCode::kInvalidArgument, QStringLiteral("There is nothing to read yet."),
+               QStringLiteral("Open a document first."));
+  }
+  ensureCacheConfigured();
+  if (reading) owner.cancelReading();
+  reading = Reading{worker->encodePrompt(buildPrompt(currentDocuments(), currentBranch(),
+                                                     std::nullopt, model->tokenizerFingerprint)),
+                    0, conversationId};
+  updateActivity();
+}
+
+void ChatController::Impl::onReadingEncoded(const PromptEncodedEvent& event) {
+  const auto nTokens = static_cast<std::int64_t>(event.tokens.size());
+  setUsedTokens(nTokens);
+  if (const std::optional<ErrorText> refusal = contextRefusal(nTokens)) {
+    endReading(true);
+    reportError(*refusal);
+    return;
+  }
+  reading->prefill = worker->prefill(event.tokens);
+  cachedConversationId = reading->conversationId;
+}
+
+void ChatController::Impl::onPrefillFinished(const PrefillFinishedEvent& event) {
+  if (event.progress.tokensPerSecond > 0.0) {
+    lastPrefillTokensPerSecond = event.progress.tokensPerSecond;
+  }
+  if (reading && event.command == reading->prefill) endReading(event.cancelled);
+}
+
+void ChatController::Impl::endReading(bool isCancelled) {
+  reading.reset();
+  updateActivity();
+  emit owner.prefillFinished(isCancelled);
+}
+
+void ChatController::Impl::measureContext() {
+  if (answer || !model || load != 0) return;
+  if (measure != 0) worker->cancel(std::exchange(measure, 0));
+  const std::vector<Document> documents = currentDocuments();
+  const std::vector<Message> branch = currentBranch();
+  if (documents.empty() && branch.empty()) {
+    setUsedTokens(0);
+    return;
+  }
+  measure = worker->encodePrompt(
+      buildPrompt(documents, branch, std::nullopt, model->tokenizerFingerprint));
+}
+
+void ChatController::Impl::setUsedTokens(std::int64_t tokens) {
+  usedTokens = tokens;
+  emit owner.contextStateChanged(owner.contextState());
+}
+
+std::optional<ErrorText> ChatController::Impl::contextRefusal(std::int64_t promptTokens) const {
+  const std::int64_t allowed = allowedContext();
+  if (promptTokens + kAnswerRoomTokens <= allowed) return std::nullopt;
+  return ErrorText{
+      ErrorCode::kContextFull,
+      QStringLiteral("The chat with its documents has %1 tokens; the context of %2 holds %3 and an "
+                     "answer of %4.")
+          .arg(promptTokens)
+          .arg(allowed)
+          .arg(std::max<std::int64_t>(0, allowed - kAnswerRoomTokens))
+          .arg(kAnswerRoomTokens),
+      QStringLiteral("Choose a longer context in the settings, take a shorter document, or begin a "
+                     "new chat. The model was trained for %1 tokens.")
+          .arg(model ? model->config.trainedLength : 0)};
+}
+
+ForecastRequest ChatController::Impl::forecastRequest(std::int64_t contextTokens) const {
+  ForecastRequest request;
+  request.model = model->config;
+  request.weights = model->weights;
+  request.weightBytes = model->weightBytes;
+  request.contextTokens = contextTokens;
+  request.budgetBytes = memory.device.freeBytes + memory.use.total();
+  return request;
+}
+
+// --- Slots and queries --------------------------------------------------------------------------
+
+std::optional<SwitchCost> ChatController::switchCost(const QString& presetId) const {
+  std::optional<SwitchCost> cost;
+  impl_->guarded([&] {
+    const std::optional<PresetInfo> chosen = impl_->preset(presetId);
+    if (!impl_->model || !chosen) return;
+    engine::PlanRequest plan;
+    plan.model = impl_->model->config;
+    plan.weights = impl_->model->weights;
+    plan.weightBytes = impl_->model->weightBytes;
+    plan.cache = chosen->cache;
+    plan.chunkTokens = 1;
+    plan.contextLength = std::max<std::int64_t>(1, impl_->memory.cachedTokens);
+
+    SwitchCost result;
+    result.preset = *chosen;
+    result.kvBytesAfter = kvBytes(engine::planMemory(plan));
+    plan.cache = impl_->engineCache.config;
+    result.kvBytesBefore = kvBytes(engine::planMemory(plan));
+    if (chosen->cache != impl_->engineCache.config) {
+      result.tokensToRead = impl_->memory.cachedTokens;
+    }
+    if (impl_->lastPrefillTokensPerSecond > 0.0) {
+      result.seconds = static_cast<double>(result.tokensToRead) / impl_->lastPrefillTokensPerSecond;
+    }
+    const std::vector<PresetForecast> whole =
+        forecastPresets(impl_->forecastRequest(impl_->allowedContext()), {*chosen});
+    result.fits = whole.front().fits;
+    cost = result;
+  });
+  return cost;
+}
+
+std::optional<DocumentPreview> ChatController::pendingDocument() const {
+  if (!impl_->pending || !impl_->pending->isReady) return std::nullopt;
+  return impl_->pending->preview;
+}
+
+void ChatController::switchPreset(const QString& presetId) {
+  impl_->guarded([&] {
+    if (!impl_->preset(presetId)) {
+      throwError(ErrorCode::kInvalidArgument,
+                 QStringLiteral("There is no preset \"%1\".").arg(presetId));
+    }
+    Settings changed = impl_->settings;
+    changed.presetId = presetId;
+    impl_->switchTo(presetId, changed);
+  });
+}
+
+void ChatController::applyCacheConfig(const engine::KvCacheConfig& config, qint64 contextLength) {
+  impl_->guarded([&] {
+    config.validate();
+    Settings changed = impl_->settings;
+    changed.contextLength = contextLength;
+    const std::optional<PresetInfo> current = impl_->preset(impl_->presetId);
+    QString presetId = impl_->presetId;
+    if (!current || current->cache != config) {
+      presetId = QString::fromUtf16(kCustomPresetId);
+      changed.customCache = config;
+      changed.presetId = presetId;
+    }
+    impl_->switchTo(presetId, changed);
+  });
+}
+
+void ChatController::saveUserPreset(const QString& name, const engine::KvCacheConfig& config) {
+  impl_->guarded([&] {
+    impl_->presetStore.addUserPreset(name, config);
+    emit presetsChanged();
+  });
+}
+
+void ChatController::removeUserPreset(const QString& presetId) {
+  impl_->guarded([&] {
+    // Chats that used it go on with the same values, as "custom".
+    if (presetId == impl_->presetId) {
+      applyCacheConfig(currentCacheConfig(), impl_->settings.contextLength);
+    }
+    impl_->presetStore.removeUserPreset(presetId);
+    emit presetsChanged();
+  });
+}
+
+void ChatController::applySampling(const engine::SamplerConfig& sampler, qint64 maxAnswerTokens) {
+  impl_->guarded([&] {
+    Settings changed = impl_->settings;
+    changed.sampler = sampler;
+    changed.maxAnswerTokens = maxAnswerTokens;
+    impl_->settingsStore.save(changed);
+    impl_->settings = changed;
+    emit settingsChanged();
+  });
+}
+
+void ChatController::setThreads(int threads) {
+  impl_->guarded([&] {
+    Settings changed = impl_->settings;
+    changed.threads = threads;
+    impl_->settingsStore.save(changed);
+    impl_->settings = changed;
+    if (impl_->model) impl_->worker->setThreads(threads);
+    emit settingsChanged();
+  });
+}
+
+void ChatController::loadModel(const QString& folder, engine::WeightFormat weights) {
+  impl_->guarded([&] { impl_->loadModel(folder, weights); });
+}
+
+void ChatController::cancelLoading() {
+  if (impl_->load != 0) impl_->worker->cancel(impl_->load);
+}
+
+void ChatController::readDocument() {
+  impl_->guarded([this] { impl_->beginReading(); });
+}
+
+void ChatController::cancelReading() {
+  if (!impl_->reading) return;
+  if (impl_->reading->prefill != 0) {
+    impl_->worker->cancel(impl_->reading->prefill);
+  } else {
+    impl_->worker->cancel(impl_->reading->encode);
+    impl_->endReading(true);
+  }
+}
+
+}  // namespace longhand::app

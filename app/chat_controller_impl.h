@@ -1,0 +1,201 @@
+#pragma once
+// What is behind ChatController, in four files: chat_controller.cpp (conversations and queries),
+// chat_controller_answer.cpp (sending, answers, branches), chat_controller_engine.cpp (model,
+// presets, reading ahead) and chat_controller_document.cpp. Private to them.
+//
+// The worker carries out commands in order, so a cache that must be configured first is configured
+// by the command in front. Each thing under way remembers the ids of its commands; an event whose
+// id nobody remembers belongs to something that was given up, and is ignored.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <QDateTime>
+#include <QElapsedTimer>
+#include <QTimer>
+
+#include "app/chat_controller.h"
+#include "app/chat_prompt.h"
+#include "app/database.h"
+#include "app/engine_worker.h"
+
+namespace longhand::app {
+
+/// A prompt that leaves less room than this for its answer is refused.
+inline constexpr std::int64_t kAnswerRoomTokens = 32;
+
+class ChatController::Impl {
+ public:
+  Impl(ChatController& controller, const ControllerPaths& controllerPaths);
+  ~Impl();
+
+  // --- State ----------------------------------------------------------------------------------
+
+  /// What the engine's cache is, or will be once the queued commands are done.
+  struct CacheChoice {
+    engine::KvCacheConfig config;
+    std::int64_t contextLength = 0;  // 0: the model's trained length
+
+    bool operator==(const CacheChoice&) const = default;
+  };
+
+  /// An answer, from send() to its end.
+  struct Answer {
+    std::int64_t conversationId = 0;
+    std::int64_t parentId = 0;        // message above the question, or the question itself
+    std::optional<QString> question;  // not stored yet; nothing: parentId is the question
+    bool opensBranch = false;         // an edit or a regeneration: the window shows the branch anew
+    CommandId encode = 0;
+    CommandId generate = 0;
+    bool stopRequested = false;  // before generate was given
+    Message message;             // the answer, once stored
+    bool isDirty = false;        // has text that is not stored
+    QElapsedTimer sinceSend;
+    double encodeSeconds = 0.0;
+  };
+
+  /// A reading ahead.
+  struct Reading {
+    CommandId encode = 0;
+    CommandId prefill = 0;
+    std::int64_t conversationId = 0;
+  };
+
+  /// A model that is being loaded.
+  struct LoadChoice {
+    QString folder;
+    engine::WeightFormat weights = engine::WeightFormat::kAuto;
+    CacheChoice cache;
+    CacheChoice previousCache;
+  };
+
+  /// A configureCache in front of an answer or a reading.
+  struct Configuration {
+    CommandId command = 0;
+    CacheChoice previous;
+  };
+
+  /// A change of preset or context that the engine has not confirmed.
+  struct Switch {
+    CommandId configure = 0;
+    CacheChoice previousCache;
+    std::int64_t conversationId = 0;
+    QString previousPresetId;
+    Settings previousSettings;
+    bool readAgain = false;
+  };
+
+  /// A document that is being opened or shown.
+  struct PendingDocument {
+    DocumentPreview preview;
+    CommandId count = 0;
+    bool isReady = false;
+  };
+
+  // --- Shared by the files --------------------------------------------------------------
+
+  /// Runs a slot's work; what it throws becomes errorOccurred. False when it threw.
+  bool guarded(const std::function<void()>& work);
+  void reportError(const ErrorText& error);
+  void updateActivity();
+  std::vector<Message> currentBranch() const;
+  std::vector<Document> currentDocuments() const;
+  /// The open conversation's id; stores it first where it is new.
+  std::int64_t ensureConversation();
+  void openConversation(std::int64_t id);
+
+  // --- chat_controller_answer.cpp -------------------------------------------------------------
+
+  void connectAnswerEvents();
+  /// Throws when no answer can be begun now.
+  void requireReadyToAnswer() const;
+  /// Begins an answer: encodes the prompt; the rest follows with promptEncoded.
+  void beginAnswer(Answer started);
+  void refuseAnswer(const ErrorText& error);
+  void onAnswerEncoded(const PromptEncodedEvent& event);
+  void storeQuestionAndAnswer();
+  void onAnswerGrew(const AnswerGrewEvent& event);
+  void onAnswerFinished(const AnswerFinishedEvent& event);
+  void endAnswer(MessageState state, const QString& stopReason);
+  /// For the destructor: keeps what has streamed.
+  void storeInterruptedAnswer();
+  engine::GenerateOptions generateOptions() const;
+
+  // --- chat_controller_engine.cpp -------------------------------------------------------------
+
+  void connectEngineEvents();
+  void loadModel(const QString& folder, engine::WeightFormat weights);
+  void onModelLoaded(const ModelLoadedEvent& event);
+  void onCommandFailed(const CommandFailedEvent& event);
+  void onPromptEncoded(const PromptEncodedEvent& event);
+  void onReadingEncoded(const PromptEncodedEvent& event);
+  void onPrefillFinished(const PrefillFinishedEvent& event);
+  void onCacheConfigured(const CacheConfiguredEvent& event);
+  void onMemoryReported(const MemoryEvent& event);
+
+  std::optional<PresetInfo> preset(const QString& id) const;
+  /// What the open conversation wants of the cache.
+  CacheChoice wantedCache() const;
+  std::int64_t allowedContext() const;  // of the choice, as tokens
+  /// Queues a configureCache where the engine's cache is another one.
+  void ensureCacheConfigured();
+  void switchTo(const QString& newPresetId, const Settings& newSettings);
+  void undoSwitch();
+  /// Throws when nothing can be read now.
+  void beginReading();
+  void endReading(bool isCancelled);
+  /// Counts the tokens of the open conversation's context again.
+  void measureContext();
+  void setUsedTokens(std::int64_t tokens);
+  /// Nothing when a prompt of this size fits the context, else the refusal with its numbers.
+  std::optional<ErrorText> contextRefusal(std::int64_t promptTokens) const;
+  ForecastRequest forecastRequest(std::int64_t contextTokens) const;
+
+  // --- chat_controller_document.cpp -----------------------------------------------------------
+
+  void connectDocumentEvents();
+  void onTokensCounted(const TokensCountedEvent& event);
+  void countPendingDocument();
+  void showPendingDocument();
+
+  // --- Data -----------------------------------------------------------------------------------
+
+  ChatController& owner;
+  ControllerPaths paths;
+  std::unique_ptr<Database> database;
+  ConversationStore conversationStore;
+  DocumentStore documentStore;
+  SettingsStore settingsStore;
+  PresetStore presetStore;
+  Settings settings;
+  DocumentReader documentReader;
+  QTimer storeTimer;  // stores a streaming answer
+
+  std::int64_t conversationId = 0;  // open; 0: new, not stored
+  QString presetId;                 // of the open conversation
+  std::int64_t lastDeletedId = 0;
+  std::optional<DemoModel> demo;
+
+  std::optional<ModelInfo> model;
+  CommandId load = 0;  // under way
+  LoadChoice loadChoice;
+  CacheChoice engineCache;
+  std::optional<Configuration> configure;
+  std::optional<Switch> presetSwitch;
+  std::optional<Answer> answer;
+  std::optional<Reading> reading;
+  std::optional<PendingDocument> pending;
+  CommandId measure = 0;
+  std::int64_t cachedConversationId = 0;  // whose tokens are in the cache
+  std::int64_t usedTokens = 0;
+  double lastPrefillTokensPerSecond = 0.0;
+  engine::MemoryReport memory;
+  Activity activity = Activity::kIdle;
+
+  std::unique_ptr<EngineWorker> worker;  // last: gone before what its events touch
+};
+
+}  // namespace longhand::app
