@@ -1,0 +1,212 @@
+// loadModel: opens the files, checks every tensor, then brings one weight after the other into the
+// backend's memory. At no time is there a second copy of more than one weight.
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "engine/chunk_runner.h"
+#include "engine/error.h"
+#include "engine/loaded_model.h"
+#include "engine/mapped_file.h"
+#include "engine/model.h"
+#include "engine/model_reader.h"
+#include "engine/weight_converter.h"
+#include "engine/weight_format.h"
+#include "engine/weight_specs.h"
+
+namespace longhand::engine {
+namespace {
+
+using kernels::DataType;
+using kernels::WeightView;
+
+/// A weight on its way: what it is, where it comes from, what it becomes.
+struct Transfer {
+  WeightSpec spec;
+  SourceTensor source;
+  WeightTarget target;
+  bool isMapped = false;  // used straight from the file
+};
+
+bool isAligned(const SourceTensor& source) {
+  const std::size_t alignment =
+      source.view.type == DataType::kNf4 ? 1 : kernels::bytesOf(source.view.type, 1);
+  return reinterpret_cast<std::uintptr_t>(source.view.data) % alignment == 0;
+}
+
+/// The format of the linear weights as the files have them: that of the first one.
+WeightTarget sourceFormat(const std::vector<Transfer>& transfers) {
+  const auto linear = std::find_if(
+      transfers.begin(), transfers.end(),
+      [](const Transfer& transfer) { return transfer.spec.role == WeightRole::kLinear; });
+  return targetOf(linear->source.view);
+}
+
+std::vector<Transfer> planTransfers(const ModelReader& reader, WeightFormat format,
+                                    const kernels::Backend& backend) {
+  std::vector<Transfer> transfers;
+  for (WeightSpec& spec : weightSpecs(reader.config())) {
+    SourceTensor source = reader.tensor(spec);
+    transfers.push_back({std::move(spec), std::move(source), {}, false});
+  }
+  const bool isQuantized = sourceFormat(transfers).type == DataType::kNf4;
+  const bool quantizes = !isQuantized && autoQuantizes(reader.config());
+  const WeightFormat wanted =
+      format == WeightFormat::kAuto && quantizes ? WeightFormat::kNf4 : format;
+  for (Transfer& transfer : transfers) {
+    const WeightTarget source = targetOf(transfer.source.view);
+    transfer.target = chooseTarget(wanted, transfer.spec.role, source);
+    // Norms are small, and always copied: so their floats are aligned on every backend.
+    transfer.isMapped = backend.usesHostMemory() && transfer.spec.role != WeightRole::kNorm &&
+                        transfer.target == source && isAligned(transfer.source);
+  }
+  return transfers;
+}
+
+/// Bytes that have to be allocated, as opposed to mapped.
+std::uint64_t bytesToAllocate(const std::vector<Transfer>& transfers) {
+  std::uint64_t bytes = 0;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.isMapped) continue;
+    bytes += weightLayout(transfer.target, transfer.spec.rows, transfer.spec.cols).totalBytes;
+  }
+  return bytes;
+}
+
+bool isCopy(const SourceTensor& source, const float* values) {
+  return std::any_of(source.tables.begin(), source.tables.end(),
+                     [&](const std::vector<float>& table) { return table.data() == values; });
+}
+
+/// Uses a weight where it lies in the file. Small tables of NF4 are shared between weights.
+WeightView useMapped(const SourceTensor& source, LoadedModel& model) {
+  WeightView view = source.view;
+  prefetchMapped(source.bytes);
+  std::uint64_t mapped = source.bytes.size();
+  if (view.type == DataType::kNf4) {
+    const WeightLayout layout = weightLayout(targetOf(view), view.rows, view.cols);
+    const auto nBlocks = static_cast<std::size_t>(layout.nBlocks);
+    const auto floats = [&](const float* values, std::size_t count) -> const float* {
+      if (isCopy(source, values)) return model.table({values, count});
+      mapped += count * sizeof(float);
+      return values;
+    };
+    view.codebook = model.table({view.codebook, 16});
+    if (view.absmax != nullptr) {
+      view.absmax = floats(view.absmax, nBlocks);
+    } else {
+      mapped += nBlocks;
+      view.nestedAbsmax = floats(view.nestedAbsmax, static_cast<std::size_t>(layout.nNestedBlocks));
+      view.nestedCodebook = model.table({view.nestedCodebook, 256});
+    }
+  }
+  model.countMapped(mapped);
+  return view;
+}
+
+/// Makes a weight in the backend's memory.
+WeightView makeWeight(const Transfer& transfer, LoadedModel& model, ChunkRunner& runner) {
+  const WeightSpec& spec = transfer.spec;
+  const std::size_t bytes = weightLayout(transfer.target, spec.rows, spec.cols).totalBytes;
+  std::byte* memory = model.allocate(bytes);
+  WeightView view;
+  if (model.backend().usesHostMemory()) {
+    view = convertWeight(transfer.source, transfer.target, memory, runner);
+  } else {
+    std::vector<std::byte> staging(bytes);
+    const WeightView onHost =
+        convertWeight(transfer.source, transfer.target, staging.data(), runner);
+    model.upload(memory, staging);
+    view = viewOf(transfer.target, spec.rows, spec.cols, memory);
+    view.codebook = onHost.codebook;
+    view.nestedCodebook = onHost.nestedCodebook;
+    view.nestedOffset = onHost.nestedOffset;
+  }
+  if (view.codebook != nullptr) view.codebook = model.table({view.codebook, 16});
+  if (view.nestedCodebook != nullptr) view.nestedCodebook = model.table({view.nestedCodebook, 256});
+  return view;
+}
+
+/// FNV-1a, 64 bits (Fowler, Noll, Vo).
+class Fingerprint {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) {
+      value_ = (value_ ^ std::to_integer<std::uint64_t>(byte)) * 0x100000001b3U;
+    }
+  }
+  void add(std::int64_t number) {
+    const auto bits = static_cast<std::uint64_t>(number);
+    for (unsigned shift = 0; shift < 64; shift += 8) add8(bits >> shift);
+  }
+  void add(const std::string& text) {
+    add(static_cast<std::int64_t>(text.size()));
+    add(std::as_bytes(std::span(text)));
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  void add8(std::uint64_t byte) { value_ = (value_ ^ (byte & 0xffU)) * 0x100000001b3U; }
+
+  std::uint64_t value_ = 0xcbf29ce484222325U;
+};
+
+/// Of names, shapes, types, and of each tensor 8 runs of 64 bytes: a few MiB of a 13 GiB file.
+std::uint64_t fingerprintOf(const std::vector<Transfer>& transfers, const ModelConfig& config) {
+  constexpr std::size_t kRunBytes = 64;
+  constexpr std::size_t kRuns = 8;
+  Fingerprint fingerprint;
+  for (const std::int64_t number : {config.nHeads, config.nKvHeads, config.headDim}) {
+    fingerprint.add(number);
+  }
+  for (const Transfer& transfer : transfers) {
+    fingerprint.add(transfer.spec.name);
+    fingerprint.add(transfer.spec.rows);
+    fingerprint.add(transfer.spec.cols);
+    fingerprint.add(static_cast<std::int64_t>(transfer.source.view.type));
+    fingerprint.add(static_cast<std::int64_t>(transfer.target.type));
+    fingerprint.add(static_cast<std::int64_t>(transfer.target.doubleQuantization));
+    const std::span<const std::byte> bytes = transfer.source.bytes;
+    const std::size_t run = std::min(kRunBytes, bytes.size());
+    for (std::size_t i = 0; i < kRuns; ++i) {
+      fingerprint.add(bytes.subspan((bytes.size() - run) / (kRuns - 1) * i, run));
+    }
+  }
+  return fingerprint.value();
+}
+
+}  // namespace
+
+std::unique_ptr<Model> loadModel(const std::filesystem::path& folder, WeightFormat format,
+                                 kernels::Backend& backend, MemoryLedger& ledger,
+                                 const LoadProgress& progress, std::stop_token stop) {
+  std::unique_ptr<ModelReader> reader = openModelReader(folder);
+  const std::vector<Transfer> transfers = planTransfers(*reader, format, backend);
+  const std::uint64_t fingerprint = fingerprintOf(transfers, reader->config());
+
+  std::uint64_t totalBytes = 0;
+  for (const Transfer& transfer : transfers) totalBytes += transfer.source.fileBytes;
+  ChunkRunner runner(totalBytes, progress, std::move(stop));
+  auto model = std::make_unique<LoadedModel>(reader->config(), backend, ledger);
+  model->checkRoom(bytesToAllocate(transfers));
+  WeightFormat loadedFormat = WeightFormat::kAuto;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.isMapped) {
+      model->place(transfer.spec, useMapped(transfer.source, *model));
+      runner.advance(transfer.source.fileBytes);
+    } else {
+      model->place(transfer.spec, makeWeight(transfer, *model, runner));
+    }
+    if (transfer.spec.role == WeightRole::kLinear && loadedFormat == WeightFormat::kAuto) {
+      loadedFormat = formatOf(transfer.target);
+    }
+  }
+  model->keep(std::move(reader));
+  model->finish(loadedFormat, fingerprint);
+  runner.finish();
+  return model;
+}
+
+}  // namespace longhand::engine
