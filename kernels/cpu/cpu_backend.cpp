@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/core_count.h"
+#include "kernels/cpu/cpu_kv.h"
 #include "kernels/cpu/cpu_path.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/thread_pool.h"
@@ -39,7 +40,7 @@ class CpuBackend final : public Backend {
   double operationsPerSecond() const override;
   void setThreads(int threads) override {
     workers_.reset();  // the old threads end before new ones start
-    workers_ = std::make_unique<Workers>(kernels_, threads > 0 ? threads : usableCoreCount());
+    workers_ = std::make_unique<Workers>(path_, threads > 0 ? threads : usableCoreCount());
   }
 
   std::byte* allocate(std::size_t bytes) override { return allocateHostMemory(bytes); }
@@ -71,7 +72,7 @@ class CpuBackend final : public Backend {
 
   void storeExact(const AttentionShape& shape, const MatrixView& keys, const MatrixView& values,
                   const ExactSpan& span, std::int64_t firstToken) override {
-    storeExactReference(shape, keys, values, span, firstToken);
+    workers_->kv.storeExact(shape, keys, values, span, firstToken);
   }
   void copyExact(const AttentionShape& shape, const ExactSpan& source, std::int64_t sourceFirst,
                  const ExactSpan& destination, std::int64_t destinationFirst,
@@ -80,23 +81,25 @@ class CpuBackend final : public Backend {
   }
   void packPage(const AttentionShape& shape, std::span<const ExactSpan> source,
                 const PageFormat& format, QuantSolver solver, std::byte* page) override {
-    packPageReference(shape, source, format, solver, page);
+    workers_->kv.packPage(shape, source, format, solver, page);
   }
   void unpackPage(const AttentionShape& shape, const PageRef& page,
                   const ExactSpan& destination) override {
-    unpackPageReference(shape, page, destination);
+    workers_->kv.unpackPage(shape, page, destination);
   }
   void attend(const AttentionShape& shape, float scoreScale, const MatrixView& queries,
               const KvView& history, const ExactSpan& chunk, std::int64_t chunkOffset,
               const MatrixView& output) override {
-    attendReference(shape, scoreScale, queries, history, chunk, chunkOffset, output);
+    workers_->kv.attend(shape, scoreScale, queries, history, chunk, chunkOffset, output);
   }
 
  private:
   struct Workers {
-    Workers(const CpuKernels& kernels, int threads) : pool(threads), matmul(kernels, pool) {}
+    Workers(CpuPath path, int threads)
+        : pool(threads), matmul(kernelsFor(path), pool), kv(kvKernelsFor(path), pool) {}
     ThreadPool pool;
     Matmul matmul;
+    CpuKv kv;
   };
 
   const CpuPath path_;

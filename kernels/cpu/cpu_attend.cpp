@@ -1,0 +1,251 @@
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "kernels/cpu/cpu_kv.h"
+
+namespace longhand::kernels {
+namespace {
+
+/// Items of work that 16 threads keep busy, also when items differ in length.
+constexpr std::int64_t kWantedItems = 64;
+/// A run shorter than this costs more to merge than it gains.
+constexpr std::int64_t kMinTilesPerRun = 4;
+/// Multiply-adds a thread takes at a time: some 5 microseconds, what waking a thread costs.
+constexpr std::int64_t kMinProducts = 50'000;
+
+std::int64_t ceilDivide(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
+
+struct ExactSlice {
+  const ExactSpan* span;
+  std::int64_t first;
+  std::int64_t count;
+};
+
+}  // namespace
+
+/// One call of attend(). Queries of a kv head are numbered row by row: query i is row
+/// i / queriesPerKvHead, head i % queriesPerKvHead of the kv head.
+struct CpuKv::AttendJob {
+  const AttentionShape& shape;
+  float scoreScale;  // with log2(e)
+  const MatrixView& queries;
+  const KvView& history;
+  const ExactSpan& chunk;
+  std::int64_t chunkOffset;
+  const MatrixView& output;
+
+  std::int64_t queriesPerKvHead = 0;
+  std::int64_t rowFloats = 0;
+  std::int64_t nQueries = 0;  // of one kv head
+  bool isDirect = false;
+  std::int64_t blockQueries = 0;  // most queries of a block, a multiple of what the kernels take
+  std::int64_t nBlocks = 0;
+  std::int64_t nRuns = 1;
+  std::vector<ExactSlice> exact = {};  // of the history
+
+  std::int64_t historyTiles() const { return history.nPages + std::ssize(exact); }
+  /// Chunk tokens that a query sees.
+  std::int64_t chunkTokens(std::int64_t query) const {
+    return chunkOffset + query / queriesPerKvHead + 1;
+  }
+  std::int64_t chunkTiles(std::int64_t lastQuery) const {
+    return ceilDivide(chunkTokens(lastQuery), kExactTileTokens);
+  }
+  const float* queryRow(std::int64_t kvHead, std::int64_t query) const {
+    return queries.data + query / queriesPerKvHead * queries.stride + column(kvHead, query);
+  }
+  float* outputRow(std::int64_t kvHead, std::int64_t query) const {
+    return output.data + query / queriesPerKvHead * output.stride + column(kvHead, query);
+  }
+  std::int64_t column(std::int64_t kvHead, std::int64_t query) const {
+    return (kvHead * queriesPerKvHead + query % queriesPerKvHead) * shape.headDim;
+  }
+  /// Floats of one run's result: largest and sum [2, blockQueries], output [blockQueries, row].
+  std::int64_t partialFloats() const {
+    return ceilDivide(2 * blockQueries, 16) * 16 + blockQueries * rowFloats;
+  }
+};
+
+void CpuKv::attend(const AttentionShape& shape, float scoreScale, const MatrixView& queries,
+                   const KvView& history, const ExactSpan& chunk, std::int64_t chunkOffset,
+                   const MatrixView& output) {
+  assert(chunkOffset >= 0 && chunkOffset + queries.rows <= chunk.nTokens);
+  assert(shape.nHeads % shape.nKvHeads == 0);
+  if (queries.rows == 0) return;
+  AttendJob job{
+      shape, scoreScale * std::numbers::log2e_v<float>, queries, history, chunk, chunkOffset,
+      output};
+  job.queriesPerKvHead = shape.nHeads / shape.nKvHeads;
+  job.rowFloats = ceilDivide(shape.headDim, kRowUnit) * kRowUnit;
+  job.nQueries = queries.rows * job.queriesPerKvHead;
+  job.isDirect = job.nQueries <= kMaxDirectQueries;
+  job.blockQueries =
+      job.isDirect
+          ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(job.nQueries)))
+          : std::min(kExpandedQueries, ceilDivide(job.nQueries, kRowUnit) * kRowUnit);
+  job.nBlocks = ceilDivide(job.nQueries, job.blockQueries);
+  for (const ExactSpan& span : history.exact) {
+    for (std::int64_t first = 0; first < span.nTokens; first += kExactTileTokens) {
+      job.exact.push_back({&span, first, std::min(kExactTileTokens, span.nTokens - first)});
+    }
+  }
+  // From the work alone, not from the number of threads: results are the same on any machine.
+  const std::int64_t nTiles = job.historyTiles() + job.chunkTiles(job.nQueries - 1);
+  const std::int64_t nGroups = shape.nKvHeads * job.nBlocks;
+  job.nRuns = std::max<std::int64_t>(
+      1, std::min(ceilDivide(kWantedItems, nGroups), nTiles / kMinTilesPerRun));
+
+  reserveScratch(shape.headDim);
+  const std::int64_t nItems = nGroups * job.nRuns;
+  if (job.nRuns > 1) {
+    const auto lines = static_cast<std::size_t>(nItems * job.partialFloats() / 16);
+    if (partials_.size() < lines) partials_.resize(lines);
+  }
+  const std::int64_t products =
+      nTiles * kExactTileTokens * shape.headDim * 2 * job.blockQueries / job.nRuns;
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, kMinProducts / std::max<std::int64_t>(1, products));
+  pool_.parallelFor(nItems, grain, [&](int thread, std::int64_t first, std::int64_t last) {
+    const Scratch scratch = scratchOf(thread);
+    for (std::int64_t item = first; item < last; ++item) attendItem(job, item, scratch);
+  });
+  if (job.nRuns > 1) {
+    pool_.parallelFor(nGroups, 4, [&](int, std::int64_t first, std::int64_t last) {
+      for (std::int64_t group = first; group < last; ++group) mergeRuns(job, group);
+    });
+  }
+}
+
+/// Item: kv head, block of queries, run of tiles, the run fastest.
+void CpuKv::attendItem(const AttendJob& job, std::int64_t item, const Scratch& scratch) {
+  const std::int64_t run = item % job.nRuns;
+  const std::int64_t group = item / job.nRuns;
+  const std::int64_t kvHead = group / job.nBlocks;
+  const std::int64_t firstQuery = group % job.nBlocks * job.blockQueries;
+  const std::int64_t nQueries = std::min(job.blockQueries, job.nQueries - firstQuery);
+  const std::int64_t headDim = job.shape.headDim;
+
+  QueryBlock block;
+  block.headDim = headDim;
+  block.rowFloats = job.rowFloats;
+  block.nQueries = job.isDirect ? job.blockQueries : ceilDivide(nQueries, kRowUnit) * kRowUnit;
+  block.queries = scratch.queries;
+  block.factor = scratch.factor;
+  block.scores = scratch.scores;
+  block.keys = scratch.keys;
+  block.values = scratch.values;
+  if (job.nRuns > 1) {
+    block.largest = partials_[static_cast<std::size_t>(item * job.partialFloats() / 16)].values;
+    block.sum = block.largest + job.blockQueries;
+    block.output = block.largest + ceilDivide(2 * job.blockQueries, 16) * 16;
+  } else {
+    block.largest = scratch.largest;
+    block.sum = scratch.sum;
+    block.output = scratch.output;
+  }
+  std::fill_n(block.largest, block.nQueries, kNoScore);
+  std::fill_n(block.sum, block.nQueries, 0.0F);
+  std::fill_n(block.output, block.nQueries * job.rowFloats, 0.0F);
+
+  // Direct: [query, channel], padded. Expanded: [channel, query].
+  std::fill_n(scratch.queries, (job.isDirect ? block.nQueries : kExpandedQueries) * job.rowFloats,
+              0.0F);
+  const std::int64_t queryStride = job.isDirect ? job.rowFloats : 1;
+  const std::int64_t channelStride = job.isDirect ? 1 : kExpandedQueries;
+  for (std::int64_t q = 0; q < nQueries; ++q) {
+    const float* row = job.queryRow(kvHead, firstQuery + q);
+    for (std::int64_t c = 0; c < headDim; ++c) {
+      scratch.queries[q * queryStride + c * channelStride] = row[c] * job.scoreScale;
+    }
+  }
+
+  const std::int64_t nTiles = job.historyTiles() + job.chunkTiles(firstQuery + nQueries - 1);
+  attendTiles(job, kvHead, nTiles * run / job.nRuns, nTiles * (run + 1) / job.nRuns, firstQuery,
+              nQueries, block, scratch.visible);
+  if (job.nRuns > 1) return;
+  for (std::int64_t q = 0; q < nQueries; ++q) {
+    float* output = job.outputRow(kvHead, firstQuery + q);
+    const float inverse = 1.0F / block.sum[q];
+    for (std::int64_t c = 0; c < headDim; ++c) {
+      output[c] = block.output[q * job.rowFloats + c] * inverse;
+    }
+  }
+}
+
+/// Tiles are numbered: pages, slices of the exact history, slices of the chunk.
+void CpuKv::attendTiles(const AttendJob& job, std::int64_t kvHead, std::int64_t firstTile,
+                        std::int64_t endTile, std::int64_t firstQuery, std::int64_t nQueries,
+                        QueryBlock& block, std::int32_t* visible) {
+  const auto attendTile = job.isDirect ? kernels_.attendDirect : kernels_.attendExpanded;
+  const std::int64_t headDim = job.shape.headDim;
+  PageFormat format;
+  PageLayout layout;
+  bool hasLayout = false;
+  for (std::int64_t index = firstTile; index < endTile; ++index) {
+    block.visible = nullptr;
+    if (index < job.history.nPages) {
+      const PageRef& page = job.history.pages[index];
+      if (page.nTokens == 0) continue;
+      if (!hasLayout || !(page.format == format)) {
+        format = page.format;
+        layout = pageLayout(format, job.shape.nKvHeads, headDim);
+        hasLayout = true;
+      }
+      attendTile(pageTile(page, layout, headDim, kvHead), block);
+      continue;
+    }
+    if (index < job.historyTiles()) {
+      const ExactSlice& slice = job.exact[static_cast<std::size_t>(index - job.history.nPages)];
+      attendTile(exactTile(*slice.span, headDim, kvHead, slice.first, slice.count), block);
+      continue;
+    }
+    const std::int64_t first = (index - job.historyTiles()) * kExactTileTokens;
+    const std::int64_t seenByLast = job.chunkTokens(firstQuery + nQueries - 1);
+    const std::int64_t count = std::min(kExactTileTokens, seenByLast - first);
+    if (job.chunkTokens(firstQuery) < first + count) {
+      std::fill_n(visible, block.nQueries, 0);
+      for (std::int64_t q = 0; q < nQueries; ++q) {
+        const std::int64_t seen = job.chunkTokens(firstQuery + q) - first;
+        visible[q] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen, 0, count));
+      }
+      block.visible = visible;
+    }
+    attendTile(exactTile(job.chunk, headDim, kvHead, first, count), block);
+  }
+}
+
+/// output = sum of the runs' outputs / sum of their sums, each times 2^(largest - overall largest).
+void CpuKv::mergeRuns(const AttendJob& job, std::int64_t group) {
+  const std::int64_t kvHead = group / job.nBlocks;
+  const std::int64_t firstQuery = group % job.nBlocks * job.blockQueries;
+  const std::int64_t nQueries = std::min(job.blockQueries, job.nQueries - firstQuery);
+  const std::int64_t headDim = job.shape.headDim;
+  const auto partialOf = [&](std::int64_t run) -> const float* {
+    const std::int64_t item = group * job.nRuns + run;
+    return partials_[static_cast<std::size_t>(item * job.partialFloats() / 16)].values;
+  };
+  for (std::int64_t q = 0; q < nQueries; ++q) {
+    float largest = kNoScore;
+    for (std::int64_t run = 0; run < job.nRuns; ++run) {
+      largest = std::max(largest, partialOf(run)[q]);
+    }
+    float sums[kMaxHeadDim] = {};
+    float total = 0.0F;
+    for (std::int64_t run = 0; run < job.nRuns; ++run) {
+      const float* partial = partialOf(run);
+      const float weight = std::exp2(partial[q] - largest);
+      total += weight * partial[job.blockQueries + q];
+      const float* output = partial + ceilDivide(2 * job.blockQueries, 16) * 16 + q * job.rowFloats;
+      for (std::int64_t c = 0; c < headDim; ++c) sums[c] += weight * output[c];
+    }
+    float* output = job.outputRow(kvHead, firstQuery + q);
+    const float inverse = 1.0F / total;
+    for (std::int64_t c = 0; c < headDim; ++c) output[c] = sums[c] * inverse;
+  }
+}
+
+}  // namespace longhand::kernels

@@ -1,0 +1,107 @@
+#pragma once
+// The inner loops of the KV cache for one instruction set, behind a table of function pointers.
+// kv_portable.cpp, kv_avx2.cpp and kv_avx512.cpp each compile the same templates (kv_*_inl.h) with
+// their own vector type into a namespace without linkage, so that the linker cannot replace
+// baseline code by code that a machine lacks.
+//
+// All work on one kv head. A tile is a page, or up to kExactTileTokens tokens of an exact span.
+// Attention folds scoreScale * log2(e) into the queries and works with powers of two.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kv_types.h"
+
+namespace longhand::kernels {
+
+inline constexpr std::int64_t kMaxTileTokens = 128;   // the largest page
+inline constexpr std::int64_t kExactTileTokens = 64;  // tokens of an exact span taken at once
+inline constexpr std::int64_t kMaxHeadDim = 256;
+inline constexpr std::int64_t kRowUnit = 16;          // rows of scratch are padded to this
+inline constexpr std::int64_t kMaxDirectQueries = 8;  // more queries share an expanded tile
+inline constexpr std::int64_t kExpandedQueries = 64;  // queries of an expanded tile
+/// Below every score, yet finite: the largest score of a query that has seen nothing.
+inline constexpr float kNoScore = -1.0e30F;
+
+/// Keys and values of one tile and kv head. With nbits 16 `keys`/`values` are exact rows
+/// [nTokens, headDim] of exactType; else words of codes and F16 scales as in page_layout.h.
+struct KvTile {
+  std::int64_t nTokens = 0;    // valid tokens, 1..kMaxTileTokens
+  std::int64_t groupSize = 0;  // tokens a page of codes has room for
+  int keyNbits = 16;
+  int valueNbits = 16;
+  DataType exactType = DataType::kF16;
+  std::int64_t keyWords = 0;
+  std::int64_t valueGroupSize = 0;
+  std::int64_t nValueGroups = 0;
+  const std::byte* keys = nullptr;             // codes: [keyWords, groupSize] words
+  const std::byte* values = nullptr;           // codes: [groupSize / (32/nbits), headDim] words
+  const std::uint16_t* keyScales = nullptr;    // [headDim]
+  const std::uint16_t* keyMins = nullptr;      // [headDim]; nullptr: symmetric
+  const std::uint16_t* valueScales = nullptr;  // [nValueGroups, groupSize]
+  const std::uint16_t* valueMins = nullptr;    // [nValueGroups, groupSize]; nullptr: symmetric
+};
+
+/// Queries of one kv head with their running softmax, and the scratch of the thread at work.
+struct QueryBlock {
+  std::int64_t headDim = 0;
+  std::int64_t rowFloats = 0;  // headDim rounded up to kRowUnit
+  std::int64_t nQueries = 0;   // direct: 1, 2, 4 or 8; expanded: a multiple of kRowUnit, <= 64
+  // Direct: [nQueries, rowFloats]. Expanded: [headDim, kExpandedQueries]. Padding is 0.
+  const float* queries = nullptr;
+  const std::int32_t* visible = nullptr;  // [nQueries] tokens of the tile seen; nullptr: all
+  float* largest = nullptr;               // [nQueries] largest score so far, or kNoScore
+  float* sum = nullptr;                   // [nQueries] sum of 2^(score - largest)
+  float* output = nullptr;                // [nQueries, rowFloats] sum of 2^(score - largest) * v
+  float* factor = nullptr;                // [kExpandedQueries]
+  float* scores = nullptr;                // [kMaxTileTokens, kExpandedQueries]
+  float* keys = nullptr;                  // [keyScratchFloats]
+  float* values = nullptr;                // [kMaxTileTokens, rowFloats]
+};
+
+/// Floats that QueryBlock::keys needs: [tokens, rowFloats], or [headDim, kMaxTileTokens].
+constexpr std::int64_t keyScratchFloats(std::int64_t rowFloats) {
+  return rowFloats * kMaxTileTokens;
+}
+
+struct KvKernels {
+  const char* name;
+
+  /// Adds a tile to the running softmax, reading codes straight from the page: each scale is folded
+  /// into the query (keys) or the probability (values), so a code costs a mask, a conversion and
+  /// one multiply-add for each query. For up to kMaxDirectQueries.
+  void (*attendDirect)(const KvTile& tile, const QueryBlock& block);
+  /// The same for many queries: the tile becomes floats in scratch once, then two matrix products.
+  void (*attendExpanded)(const KvTile& tile, const QueryBlock& block);
+
+  /// Codes (not exact parts) to floats; exactly what dequantize() of kernels/quantizer.h gives.
+  void (*expandKeys)(const KvTile& tile, std::int64_t headDim,
+                     float* byChannel);  // [headDim, kMaxTileTokens]
+  void (*expandValues)(const KvTile& tile, std::int64_t headDim, std::int64_t rowFloats,
+                       float* rows);  // [nTokens, rowFloats]
+
+  /// Min-max quantization of a page, one code a byte; equals quantizeGroup() bit for bit. Rows are
+  /// representable in F16. `mins` is nullptr in the symmetric scheme.
+  void (*quantizeKeys)(const float* rows,  // [nTokens, rowFloats], padding 0
+                       std::int64_t nTokens, std::int64_t rowFloats, int nbits, bool isSymmetric,
+                       std::uint8_t* codes,    // [nTokens, rowFloats]
+                       std::uint16_t* scales,  // [rowFloats]
+                       std::uint16_t* mins);   // [rowFloats]
+  void (*quantizeValues)(const float* rows,    // [nTokens, rowFloats]
+                         std::int64_t nTokens, std::int64_t rowFloats, std::int64_t headDim,
+                         std::int64_t valueGroupSize, int nbits, bool isSymmetric,
+                         std::uint8_t* codes,    // [nTokens, rowFloats]
+                         std::uint16_t* scales,  // [nValueGroups, nTokens]
+                         std::uint16_t* mins);   // [nValueGroups, nTokens]
+
+  void (*floatsToHalves)(const float* source, std::uint16_t* destination, std::int64_t count);
+  void (*halvesToFloats)(const std::uint16_t* source, float* destination, std::int64_t count);
+  /// 2^x in place; 0 below -126. Relative error under 2e-7 for -126 <= x <= 0.
+  void (*exp2InPlace)(float* values, std::int64_t count);
+};
+
+extern const KvKernels kPortableKvKernels;
+extern const KvKernels kAvx2KvKernels;    // defined on x86 only
+extern const KvKernels kAvx512KvKernels;  // likewise
+
+}  // namespace longhand::kernels
