@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -32,6 +33,8 @@ struct EngineOptions {
   int threads = 0;                 // 0: the cores this process may use
   std::string cpuPath = "auto";    // auto, portable, avx2, avx512
   std::int64_t chunkTokens = 0;    // prefill chunk; 0: the whole prompt where memory allows
+  /// Instead of what config.json says: published long-context configs are often wrong.
+  std::optional<RopeConfig> rope;
 };
 
 /// Why generation ended.
@@ -47,9 +50,16 @@ struct PrefillProgress {
   double secondsLeft = 0.0;
 };
 
+struct PrefillResult {
+  std::int64_t computedTokens = 0;
+  std::int64_t reusedTokens = 0;  // found in the cache
+  double seconds = 0.0;
+  bool isCancelled = false;  // the cache then holds the reused tokens and the whole chunks done
+};
+
 struct GenerateOptions {
   SamplerConfig sampler;
-  std::int64_t maxTokens = 0;          // 0: until the context is full
+  std::int64_t maxTokens = 0;  // 0: until the context is full (whose memory is then reserved)
   std::vector<std::string> stopTexts;  // generation ends before the first of these
 };
 
@@ -105,8 +115,10 @@ class Engine {
   const KvCacheConfig& cacheConfig() const;
   std::int64_t contextLength() const;
   /// Replaces the cache; its tokens are forgotten and will be computed again by the next
-  /// generate(). Throws (kInvalidArgument, kOutOfMemory) and keeps the old cache then.
+  /// generate(). `contextLength` 0: the model's trained length. Throws (kInvalidArgument,
+  /// kOutOfMemory) and keeps the old cache then.
   void configureCache(const KvCacheConfig& config, std::int64_t contextLength);
+  /// From the next computation on; 0: the cores this process may use. Throws kInvalidArgument.
   void setThreads(int threads);
 
   /// How many tokens of `prompt` are in the cache already.
@@ -121,12 +133,22 @@ class Engine {
 
   /// Reads ahead: computes what of `prompt` is not in the cache, so that a later generate() on it
   /// starts at once. Throws as generate() does; cancelling is no error and keeps whole chunks.
-  void prefill(std::span<const std::int32_t> prompt,
-               const std::function<void(const PrefillProgress&)>& onProgress, std::stop_token stop);
+  PrefillResult prefill(std::span<const std::int32_t> prompt,
+                        const std::function<void(const PrefillProgress&)>& onProgress,
+                        std::stop_token stop);
 
+  /// Logits behind `prompt`, [vocab]; computes only what of it is not in the cache, and throws, as
+  /// generate() does.
+  std::vector<float> nextLogits(std::span<const std::int32_t> prompt);
   /// Logits after the prompt: the last position, or all positions (row-major [n, vocab]). `tokens`
   /// replace the contents of the cache. `stepwise`: one token at a time instead of one prefill.
   std::vector<float> logits(std::span<const std::int32_t> tokens, bool allPositions, bool stepwise);
+  /// The same for all positions, handed out in rows (row-major [nRows, vocab], from position
+  /// `first`) and not kept. False: stopped.
+  using LogitRows =
+      std::function<void(std::int64_t first, std::int64_t nRows, std::span<const float> logits)>;
+  bool forEachLogits(std::span<const std::int32_t> tokens, bool stepwise, const LogitRows& onRows,
+                     std::stop_token stop);
   /// Hidden states [nLayers + 1, n, hidden] of a prefill: index 0 = embeddings, l = output of layer
   /// l, before the final norm. For tests.
   std::vector<float> hiddenStates(std::span<const std::int32_t> tokens);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/error.h"
 #include "kernels/page_layout.h"
 
 namespace longhand::engine {
@@ -22,14 +21,14 @@ std::string mebibytes(std::uint64_t bytes) {
   return std::to_string((bytes + kMiB - 1) / kMiB) + " MiB";
 }
 
-[[noreturn]] void throwOutOfMemory(const kernels::Backend& backend, std::uint64_t bytes) {
-  throw Error(ErrorCode::kOutOfMemory,
-              "Not enough memory: " + mebibytes(bytes) + " are needed and " +
-                  mebibytes(backend.memoryInfo().freeBytes) + " are free.",
-              "Choose a shorter context or a preset with fewer bits.");
-}
-
 }  // namespace
+
+Error outOfMemory(std::uint64_t neededBytes, std::uint64_t freeBytes) {
+  return {ErrorCode::kOutOfMemory,
+          "Not enough memory: " + mebibytes(neededBytes) + " are needed and " +
+              mebibytes(freeBytes) + " are free.",
+          "Choose a shorter context or a preset with fewer bits."};
+}
 
 MemoryUse pageUse(const kernels::PageFormat& format, const kernels::AttentionShape& shape) {
   const kernels::PageLayout layout = kernels::pageLayout(format, shape.nKvHeads, shape.headDim);
@@ -46,7 +45,9 @@ MemoryUse pageUse(const kernels::PageFormat& format, const kernels::AttentionSha
 void requireFreeMemory(const kernels::Backend& backend, std::uint64_t bytes) {
   if (!backend.usesHostMemory()) return;
   const kernels::DeviceMemoryInfo info = backend.memoryInfo();
-  if (info.totalBytes != 0 && info.freeBytes < bytes) throwOutOfMemory(backend, bytes);
+  if (info.totalBytes != 0 && info.freeBytes < bytes) {
+    throw outOfMemory(bytes, info.freeBytes);
+  }
 }
 
 void zeroMemory(kernels::Backend& backend, std::byte* memory, std::uint64_t bytes) {
@@ -113,7 +114,7 @@ void KvArena::addSlabs(Pool& pool, std::int64_t nPages) {
     pool.slabs.reserve(pool.slabs.size() + 1);
     const std::uint64_t bytes = slabBytes(pool.pageBytes, slab.nPages);
     slab.memory = backend_.allocate(bytes);
-    if (slab.memory == nullptr) throwOutOfMemory(backend_, bytes);
+    if (slab.memory == nullptr) throw outOfMemory(bytes, backend_.memoryInfo().freeBytes);
     for (const MemoryCategory category : kCategories) {
       ledger_.add(category, slabBytes(pool.pageUse[category], slab.nPages));
     }

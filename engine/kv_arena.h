@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/error.h"
 #include "engine/memory_ledger.h"
 #include "kernels/backend.h"
 #include "kernels/kv_types.h"
@@ -76,6 +77,9 @@ class KvArena {
   kernels::AttentionShape shape_;
   std::vector<Pool> pools_;
 };
+
+/// An Error kOutOfMemory that says what is needed and what is free.
+Error outOfMemory(std::uint64_t neededBytes, std::uint64_t freeBytes);
 
 /// Throws Error kOutOfMemory when a CPU has no `bytes` free: Linux grants more than it has, and
 /// kills the process later. Devices refuse by themselves, so there it does nothing.

@@ -1,0 +1,209 @@
+#include "engine/engine.h"
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "engine/backend_factory.h"
+#include "engine/generation.h"
+#include "engine/llama.h"
+#include "engine/session.h"
+
+namespace longhand::engine {
+
+std::string_view stopReasonName(StopReason reason) {
+  switch (reason) {
+    case StopReason::kEndOfText:
+      return "end_of_text";
+    case StopReason::kStopText:
+      return "stop_text";
+    case StopReason::kTokenLimit:
+      return "token_limit";
+    case StopReason::kCancelled:
+      return "cancelled";
+    case StopReason::kContextFull:
+      break;
+  }
+  return "context_full";
+}
+
+// Members are destroyed from the last to the first: each may use those above it.
+struct Engine::Impl {
+  EngineOptions options;
+  MemoryLedger ledger;
+  std::unique_ptr<kernels::Backend> backend;
+  mutable std::mutex descriptionMutex;
+  std::string description;  // setThreads changes it
+  std::unique_ptr<Model> model;
+  ModelConfig config;  // the model's, with the user's rope setting
+  std::optional<Tokenizer> tokenizer;
+  std::unique_ptr<Llama> llama;
+  SessionCounts counts;
+  std::unique_ptr<Session> session;
+
+  explicit Impl(const EngineOptions& optionsIn)
+      : options(optionsIn),
+        backend(createBackend({optionsIn.threads, optionsIn.cpuPath})),
+        description(backend->description()) {}
+
+  void start() {
+    config = model->config();
+    if (options.rope) config.rope = *options.rope;
+    llama = std::make_unique<Llama>(*backend, ledger, *model, config);
+    session = makeSession(options.cache, options.contextLength);
+  }
+
+  std::unique_ptr<Session> makeSession(const KvCacheConfig& cache, std::int64_t contextLength) {
+    const std::int64_t length = contextLength == 0 ? config.trainedLength : contextLength;
+    const MemoryUse now = ledger.use();
+    const std::uint64_t oldCacheBytes = now[MemoryCategory::kKvCodes] +
+                                        now[MemoryCategory::kKvScales] +
+                                        now[MemoryCategory::kKvExact];
+    return std::make_unique<Session>(SessionSetup{*backend, ledger, *llama, config, counts, cache,
+                                                  length, options.chunkTokens, oldCacheBytes});
+  }
+};
+
+Engine::Engine() = default;
+Engine::~Engine() = default;
+
+std::unique_ptr<Engine> Engine::load(const std::filesystem::path& modelFolder,
+                                     const EngineOptions& options, const LoadProgress& progress,
+                                     std::stop_token stop) {
+  options.cache.validate();  // before minutes of loading
+  std::unique_ptr<Engine> engine(new Engine);
+  engine->impl_ = std::make_unique<Impl>(options);
+  Impl& m = *engine->impl_;
+  m.tokenizer.emplace(modelFolder / "tokenizer.model");
+  m.model = loadModel(modelFolder, options.weights, *m.backend, m.ledger, progress, stop);
+  if (m.tokenizer->vocabSize() > m.model->config().vocabSize) {
+    throw Error(ErrorCode::kFileDamaged,
+                "tokenizer.model has " + std::to_string(m.tokenizer->vocabSize()) +
+                    " tokens and the model only " + std::to_string(m.model->config().vocabSize) +
+                    ".",
+                "The files in " + modelFolder.filename().string() +
+                    " do not belong together: download them again.");
+  }
+  m.start();
+  return engine;
+}
+
+std::unique_ptr<Engine> Engine::loadRandom(const ModelConfig& config, const EngineOptions& options,
+                                           std::uint64_t seed) {
+  options.cache.validate();
+  std::unique_ptr<Engine> engine(new Engine);
+  engine->impl_ = std::make_unique<Impl>(options);
+  Impl& m = *engine->impl_;
+  m.model = makeRandomModel(config, options.weights, seed, *m.backend, m.ledger);
+  m.start();
+  return engine;
+}
+
+const ModelConfig& Engine::modelConfig() const { return impl_->config; }
+
+const Tokenizer& Engine::tokenizer() const {
+  if (!impl_->tokenizer) {
+    throw Error(ErrorCode::kInvalidArgument, "A model of random weights has no tokenizer.");
+  }
+  return *impl_->tokenizer;
+}
+
+WeightFormat Engine::weightFormat() const { return impl_->model->weightFormat(); }
+
+std::uint64_t Engine::weightBytes() const { return impl_->model->weightBytes(); }
+
+std::string Engine::backendDescription() const {
+  const std::lock_guard lock(impl_->descriptionMutex);
+  return impl_->description;
+}
+
+MemoryReport Engine::memory() const {
+  MemoryReport report;
+  report.use = impl_->ledger.use();
+  report.peak = impl_->ledger.peak();
+  report.device = impl_->backend->memoryInfo();
+  report.cachedTokens = impl_->counts.cachedTokens;
+  report.packedTokens = impl_->counts.packedTokens;
+  report.exactTokens = impl_->counts.exactTokens;
+  return report;
+}
+
+const KvCacheConfig& Engine::cacheConfig() const { return impl_->session->cacheConfig(); }
+
+std::int64_t Engine::contextLength() const { return impl_->session->contextLength(); }
+
+void Engine::configureCache(const KvCacheConfig& config, std::int64_t contextLength) {
+  impl_->session = impl_->makeSession(config, contextLength);
+}
+
+void Engine::setThreads(int threads) {
+  if (threads < 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "The number of threads cannot be " + std::to_string(threads) + ".",
+                "Use 0 for all cores.");
+  }
+  impl_->backend->setThreads(threads);
+  const std::lock_guard lock(impl_->descriptionMutex);
+  impl_->description = impl_->backend->description();
+}
+
+std::int64_t Engine::reusableTokens(std::span<const std::int32_t> prompt) const {
+  return impl_->session->commonPrefix(prompt);
+}
+
+std::span<const std::int32_t> Engine::cachedTokens() const { return impl_->session->tokens(); }
+
+GenerateResult Engine::generate(std::span<const std::int32_t> prompt,
+                                const GenerateOptions& options, const GenerateObserver& observer,
+                                std::stop_token stop) {
+  const Tokenizer* tokenizer = impl_->tokenizer ? &*impl_->tokenizer : nullptr;
+  return generateText(*impl_->session, tokenizer, impl_->config.eosTokens, prompt, options,
+                      observer, stop);
+}
+
+PrefillResult Engine::prefill(std::span<const std::int32_t> prompt,
+                              const std::function<void(const PrefillProgress&)>& onProgress,
+                              std::stop_token stop) {
+  return impl_->session->prefill(prompt, false, 0, onProgress, stop);
+}
+
+std::vector<float> Engine::nextLogits(std::span<const std::int32_t> prompt) {
+  impl_->session->prefill(prompt, true, 0, {}, {});
+  const std::span<const float> logits = impl_->session->logits();
+  return {logits.begin(), logits.end()};
+}
+
+bool Engine::forEachLogits(std::span<const std::int32_t> tokens, bool stepwise,
+                           const LogitRows& onRows, std::stop_token stop) {
+  return impl_->session->evaluate({tokens, stepwise, LogitsWanted::kAll, onRows, {}, stop});
+}
+
+std::vector<float> Engine::logits(std::span<const std::int32_t> tokens, bool allPositions,
+                                  bool stepwise) {
+  std::vector<float> result;
+  Evaluation evaluation;
+  evaluation.tokens = tokens;
+  evaluation.stepwise = stepwise;
+  evaluation.logits = allPositions ? LogitsWanted::kAll : LogitsWanted::kLast;
+  evaluation.onLogits = [&result](std::int64_t /*first*/, std::int64_t /*nRows*/,
+                                  std::span<const float> rows) {
+    result.insert(result.end(), rows.begin(), rows.end());
+  };
+  impl_->session->evaluate(evaluation);
+  return result;
+}
+
+std::vector<float> Engine::hiddenStates(std::span<const std::int32_t> tokens) {
+  std::vector<float> result;
+  Evaluation evaluation;
+  evaluation.tokens = tokens;
+  evaluation.onHidden = [&result](std::int64_t /*index*/, std::span<const float> hidden) {
+    result.insert(result.end(), hidden.begin(), hidden.end());
+  };
+  impl_->session->evaluate(evaluation);
+  return result;
+}
+
+void Engine::clear() { impl_->session->clear(); }
+
+}  // namespace longhand::engine

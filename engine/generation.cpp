@@ -1,0 +1,134 @@
+#include "engine/generation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/error.h"
+#include "engine/sampler.h"
+#include "engine/stop_text.h"
+
+namespace longhand::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double secondsBetween(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double>(end - start).count();
+}
+
+double rate(std::int64_t count, double seconds) {
+  return count > 0 && seconds > 0.0 ? static_cast<double>(count) / seconds : 0.0;
+}
+
+/// Ids to text that is final: whole characters, nothing that may become a stop text.
+class TextStream {
+ public:
+  TextStream(const Tokenizer* tokenizer, const std::vector<std::string>& stopTexts)
+      : scanner_(stopTexts) {
+    if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer);
+  }
+
+  std::string append(std::int32_t token) {
+    return detokenizer_ ? scanner_.append(detokenizer_->append(token)) : std::string();
+  }
+  /// What was held back.
+  std::string finish() {
+    if (!detokenizer_ || scanner_.isHit()) return {};
+    std::string rest = scanner_.append(detokenizer_->finish());
+    if (!scanner_.isHit()) rest += scanner_.finish();
+    return rest;
+  }
+  bool isStopped() const { return scanner_.isHit(); }
+
+ private:
+  std::optional<StreamDetokenizer> detokenizer_;
+  StopTextScanner scanner_;
+};
+
+std::int64_t tokensToReserve(std::size_t promptTokens, std::int64_t maxTokens,
+                             std::int64_t contextLength) {
+  const auto prompt = static_cast<std::int64_t>(promptTokens);
+  if (maxTokens == 0 || maxTokens > contextLength - prompt) return contextLength;
+  return prompt + maxTokens;
+}
+
+}  // namespace
+
+GenerateResult generateText(Session& session, const Tokenizer* tokenizer,
+                            std::span<const std::int32_t> eosTokens,
+                            std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                            const GenerateObserver& observer, const std::stop_token& stop) {
+  if (options.maxTokens < 0) {
+    throw Error(ErrorCode::kInvalidArgument, "The number of tokens to generate cannot be " +
+                                                 std::to_string(options.maxTokens) + ".");
+  }
+  Sampler sampler(options.sampler);
+  TextStream text(tokenizer, options.stopTexts);
+  const Clock::time_point start = Clock::now();
+
+  GenerateResult result;
+  result.promptTokens = static_cast<std::int64_t>(prompt.size());
+  const PrefillResult prefill = session.prefill(
+      prompt, true, tokensToReserve(prompt.size(), options.maxTokens, session.contextLength()),
+      observer.prefill, stop);
+  result.reusedTokens = prefill.reusedTokens;
+  result.prefillSeconds = prefill.seconds;
+  result.prefillTokensPerSecond = rate(prefill.computedTokens, prefill.seconds);
+  if (prefill.isCancelled) {
+    result.stopReason = StopReason::kCancelled;
+    return result;
+  }
+
+  std::vector<std::int32_t> sequence(prompt.begin(), prompt.end());
+  Clock::time_point firstToken = start;
+  const auto emit = [&](const std::string& piece, std::int32_t token) {
+    result.text += piece;
+    if (observer.token) observer.token(piece, token);
+  };
+  while (true) {
+    const std::int32_t token = sampler.sample(session.logits(), sequence);
+    if (result.tokens.empty()) {
+      firstToken = Clock::now();
+      result.firstTokenSeconds = secondsBetween(start, firstToken);
+    }
+    if (std::find(eosTokens.begin(), eosTokens.end(), token) != eosTokens.end()) {
+      result.stopReason = StopReason::kEndOfText;
+      break;
+    }
+    result.tokens.push_back(token);
+    sequence.push_back(token);
+    emit(text.append(token), token);
+    const auto nGenerated = static_cast<std::int64_t>(result.tokens.size());
+    if (text.isStopped()) {
+      result.stopReason = StopReason::kStopText;
+      break;
+    }
+    if (nGenerated == options.maxTokens) {
+      result.stopReason = StopReason::kTokenLimit;
+      break;
+    }
+    if (session.length() == session.contextLength()) {
+      result.stopReason = StopReason::kContextFull;
+      break;
+    }
+    if (stop.stop_requested()) {
+      result.stopReason = StopReason::kCancelled;
+      break;
+    }
+    session.step(token);
+  }
+
+  const std::string rest = text.finish();
+  if (!rest.empty()) emit(rest, result.tokens.empty() ? -1 : result.tokens.back());
+  const auto nGenerated = static_cast<std::int64_t>(result.tokens.size());
+  result.decodeSeconds = secondsBetween(firstToken, Clock::now());
+  result.decodeTokensPerSecond = rate(nGenerated - 1, result.decodeSeconds);
+  return result;
+}
+
+}  // namespace longhand::engine

@@ -1,0 +1,171 @@
+#include "engine/llama.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/error.h"
+
+namespace longhand::engine {
+namespace {
+
+using kernels::ExactSpan;
+using kernels::KvView;
+using kernels::MatrixView;
+
+/// A chunk of the cache that is rolled back unless all went well.
+class ChunkTransaction {
+ public:
+  ChunkTransaction(KvCache& cache, std::int64_t nTokens) : cache_(cache) {
+    cache.beginChunk(nTokens);
+  }
+  ChunkTransaction(const ChunkTransaction&) = delete;
+  ChunkTransaction& operator=(const ChunkTransaction&) = delete;
+  ~ChunkTransaction() {
+    if (!isCommitted_) cache_.rollbackChunk();
+  }
+  void commit() {
+    cache_.commitChunk();
+    isCommitted_ = true;
+  }
+
+ private:
+  KvCache& cache_;
+  bool isCommitted_ = false;
+};
+
+std::vector<float> downloadRows(kernels::Backend& backend, const MatrixView& rows) {
+  std::vector<float> host(static_cast<std::size_t>(rows.rows * rows.cols));
+  const void* source = rows.data;
+  const std::span<std::byte> destination = std::as_writable_bytes(std::span(host));
+  backend.download(destination.data(), static_cast<const std::byte*>(source), destination.size());
+  return host;
+}
+
+}  // namespace
+
+kernels::AttentionShape attentionShape(const ModelConfig& config) {
+  return {config.nHeads, config.nKvHeads, config.headDim};
+}
+
+Llama::Llama(kernels::Backend& backend, MemoryLedger& ledger, const Model& model,
+             const ModelConfig& config)
+    : backend_(backend),
+      ledger_(ledger),
+      model_(model),
+      config_(config),
+      rope_(backend, ledger, config.rope, config.headDim) {}
+
+bool Llama::forward(KvCache& cache, const Chunk& chunk) {
+  assert(!chunk.tokens.empty());
+  const auto nTokens = static_cast<std::int64_t>(chunk.tokens.size());
+  const std::int64_t end = cache.length() + nTokens;
+  cache.reserve(end);
+  prepareWorkspace(cache, chunk);
+  rope_.prepare(cache.length(), nTokens, std::max(chunk.sequenceLength, end));
+
+  ChunkTransaction transaction(cache, nTokens);
+  if (!runLayers(cache, chunk) || !emitLogits(chunk)) return false;
+  if (const std::string fault = backend_.synchronize(); !fault.empty()) {
+    throw Error(ErrorCode::kDevice, "The processor failed: " + fault + ".",
+                "Restart Longhand; if it happens again, restart the computer.");
+  }
+  transaction.commit();
+  return true;
+}
+
+void Llama::prepareWorkspace(const KvCache& cache, const Chunk& chunk) {
+  WorkspaceShape shape;
+  shape.chunkTokens = static_cast<std::int64_t>(chunk.tokens.size());
+  shape.tileTokens = tileTokensFor(config_, shape.chunkTokens, cache.length() + shape.chunkTokens,
+                                   backend_.operationsPerSecond());
+  shape.logits = chunk.logits;
+  shape.exactType = cache.config().exactType;
+  if (workspace_.has_value() && workspace_->shape == shape) return;
+  workspace_.reset();  // first: two of them need not fit
+  workspace_ = makeWorkspace(backend_, ledger_, config_, shape);
+}
+
+bool Llama::runLayers(KvCache& cache, const Chunk& chunk) {
+  const LlamaWorkspace& w = *workspace_;
+  const std::int64_t firstPosition = cache.length();
+  backend_.embed(model_.embedding(), chunk.tokens, w.hidden);
+  emitHidden(chunk, 0);
+
+  for (std::int64_t layer = 0; layer < config_.nLayers; ++layer) {
+    const KvView history = cache.view(layer);
+    for (std::int64_t first = 0; first < w.shape.chunkTokens; first += w.shape.tileTokens) {
+      if (chunk.stop.stop_requested()) return false;
+      const std::int64_t count = std::min(w.shape.tileTokens, w.shape.chunkTokens - first);
+      runTile(model_.layers()[static_cast<std::size_t>(layer)], history, firstPosition, first,
+              count);
+      if (chunk.onProgress) {
+        const std::int64_t done = layer * w.shape.chunkTokens + first + count;
+        chunk.onProgress(static_cast<double>(done) / static_cast<double>(config_.nLayers));
+      }
+    }
+    cache.append(layer, w.chunkKv);
+    emitHidden(chunk, layer + 1);
+  }
+  return true;
+}
+
+/// Tokens [firstToken, firstToken + nTokens) of the chunk through one layer.
+void Llama::runTile(const LayerWeights& layer, const KvView& history, std::int64_t firstPosition,
+                    std::int64_t firstToken, std::int64_t nTokens) {
+  const LlamaWorkspace& w = *workspace_;
+  const kernels::AttentionShape heads = attentionShape(config_);
+  const float scoreScale = 1.0F / std::sqrt(static_cast<float>(config_.headDim));
+  const float* cosSin = rope_.row(firstPosition + firstToken);
+  const MatrixView x = w.hidden.slice(firstToken, nTokens);
+  const MatrixView normed = w.normed.slice(0, nTokens);
+  const MatrixView query = w.query.slice(0, nTokens);
+  const MatrixView key = w.key.slice(0, nTokens);
+  const MatrixView value = w.value.slice(0, nTokens);
+  const MatrixView attention = w.attention.slice(0, nTokens);
+  const MatrixView gate = w.gate.slice(0, nTokens);
+  const MatrixView up = w.up.slice(0, nTokens);
+
+  backend_.rmsNorm(x, layer.attentionNorm, config_.rmsNormEpsilon, normed);
+  backend_.matmul(normed, layer.query, query, false);
+  backend_.matmul(normed, layer.key, key, false);
+  backend_.matmul(normed, layer.value, value, false);
+  backend_.rope(query, config_.headDim, cosSin);
+  backend_.rope(key, config_.headDim, cosSin);
+  backend_.storeExact(heads, key, value, w.chunkKv, firstToken);
+  backend_.attend(heads, scoreScale, query, history, w.chunkKv, firstToken, attention);
+  backend_.matmul(attention, layer.attentionOutput, x, true);
+
+  backend_.rmsNorm(x, layer.mlpNorm, config_.rmsNormEpsilon, normed);
+  backend_.matmul(normed, layer.gate, gate, false);
+  backend_.matmul(normed, layer.up, up, false);
+  backend_.siluMultiply(gate, up);
+  backend_.matmul(gate, layer.down, x, true);
+}
+
+void Llama::emitHidden(const Chunk& chunk, std::int64_t index) {
+  if (chunk.onHidden) chunk.onHidden(index, downloadRows(backend_, workspace_->hidden));
+}
+
+/// Final norm and head, for the rows that are asked for, at most a tile at once.
+bool Llama::emitLogits(const Chunk& chunk) {
+  if (chunk.logits == LogitsWanted::kNone) return true;
+  const LlamaWorkspace& w = *workspace_;
+  const std::int64_t end = w.shape.chunkTokens;
+  std::int64_t first = chunk.logits == LogitsWanted::kAll ? 0 : end - 1;
+  for (; first < end; first += w.logits.rows) {
+    if (chunk.stop.stop_requested()) return false;
+    const std::int64_t count = std::min(w.logits.rows, end - first);
+    const MatrixView normed = w.normed.slice(0, count);
+    const MatrixView logits = w.logits.slice(0, count);
+    backend_.rmsNorm(w.hidden.slice(first, count), model_.finalNorm(), config_.rmsNormEpsilon,
+                     normed);
+    backend_.matmul(normed, model_.lmHead(), logits, false);
+    if (chunk.onLogits) chunk.onLogits(first, count, downloadRows(backend_, logits));
+  }
+  return true;
+}
+
+}  // namespace longhand::engine

@@ -1,0 +1,91 @@
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+
+#include "engine/kv_cache.h"
+#include "engine/llama.h"
+#include "engine/llama_workspace.h"
+#include "engine/weight_format.h"
+#include "engine/weight_specs.h"
+
+namespace longhand::engine {
+namespace {
+
+/// A chunk below this gains little memory and costs much time: what a context must leave room for.
+constexpr std::int64_t kSmallestUsefulChunk = 256;
+
+std::uint64_t plannedWeightBytes(const ModelConfig& config, WeightFormat format) {
+  if (format == WeightFormat::kAuto && !config.isBitsAndBytes4Bit && autoQuantizes(config)) {
+    format = WeightFormat::kNf4;
+  }
+  std::uint64_t bytes = 0;
+  for (const WeightSpec& spec : weightSpecs(config)) {
+    WeightTarget source;  // F16, the usual type of files
+    if (config.isBitsAndBytes4Bit && spec.role == WeightRole::kLinear) {
+      source = {kernels::DataType::kNf4, true};
+    }
+    const WeightTarget target = chooseTarget(format, spec.role, source);
+    bytes += weightLayout(target, spec.rows, spec.cols).totalBytes;
+  }
+  return bytes;
+}
+
+/// The largest value in [1, high] for which `fits` (which is monotonic) holds; 0 if none.
+template <typename Fits>
+std::int64_t largestFitting(std::int64_t high, const Fits& fits) {
+  std::int64_t low = 0;
+  while (low < high) {
+    const std::int64_t middle = low + (high - low + 1) / 2;
+    if (fits(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace
+
+MemoryUse planMemory(const PlanRequest& request) {
+  const ModelConfig& model = request.model;
+  const kernels::AttentionShape shape = attentionShape(model);
+  MemoryUse use = kvCacheUse(request.cache, shape, model.nLayers, request.contextLength);
+  use[MemoryCategory::kWeights] =
+      request.weightBytes != 0 ? request.weightBytes : plannedWeightBytes(model, request.weights);
+  const std::int64_t chunk = request.chunkTokens == 0
+                                 ? request.contextLength
+                                 : std::min(request.chunkTokens, request.contextLength);
+  use[MemoryCategory::kWorkspace] += prefillChunkBytes(model, request.cache.exactType, chunk);
+  if (chunk < request.contextLength) {
+    use[MemoryCategory::kWorkspace] += kvUndoBytes(request.cache, shape, model.nLayers);
+  }
+  return use;
+}
+
+std::int64_t largestContext(const PlanRequest& request, std::uint64_t totalBytes) {
+  PlanRequest plan = request;
+  if (plan.weightBytes == 0) plan.weightBytes = plannedWeightBytes(plan.model, plan.weights);
+  if (plan.chunkTokens == 0) plan.chunkTokens = kSmallestUsefulChunk;
+  // Every token costs more than a byte, so no context can be longer than this.
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 32U;
+  return largestFitting(static_cast<std::int64_t>(std::min(totalBytes, kMost)),
+                        [&](std::int64_t context) {
+                          plan.contextLength = context;
+                          return planMemory(plan).total() <= totalBytes;
+                        });
+}
+
+std::int64_t largestChunk(const PlanRequest& request, std::uint64_t totalBytes) {
+  PlanRequest plan = request;
+  if (plan.weightBytes == 0) plan.weightBytes = plannedWeightBytes(plan.model, plan.weights);
+  const auto fits = [&](std::int64_t chunk) {
+    plan.chunkTokens = chunk;
+    return planMemory(plan).total() <= totalBytes;
+  };
+  // The whole context in one chunk saves the copy of the residual, so it is asked apart.
+  if (fits(request.contextLength)) return request.contextLength;
+  return largestFitting(request.contextLength - 1, fits);
+}
+
+}  // namespace longhand::engine

@@ -1,0 +1,238 @@
+#include "engine/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "engine/error.h"
+#include "engine/kv_arena.h"
+
+namespace longhand::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double secondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Turns tiles into reports: at once, then ten times a second, and at the end.
+class ProgressReporter {
+ public:
+  ProgressReporter(const std::function<void(const PrefillProgress&)>& callback,
+                   std::int64_t tokensTotal, std::int64_t tokensReused)
+      : callback_(callback), tokensTotal_(tokensTotal), tokensReused_(tokensReused) {
+    report(0.0);
+  }
+
+  void update(double tokensDone) {
+    const bool isDone = tokensDone >= static_cast<double>(tokensTotal_);
+    if (isDone || secondsSince(lastReport_) >= kIntervalSeconds) report(tokensDone);
+  }
+
+ private:
+  static constexpr double kIntervalSeconds = 0.1;
+
+  void report(double tokensDone) {
+    lastReport_ = Clock::now();
+    if (!callback_) return;
+    PrefillProgress progress;
+    progress.tokensDone = static_cast<std::int64_t>(tokensDone);
+    progress.tokensTotal = tokensTotal_;
+    progress.tokensReused = tokensReused_;
+    const double seconds = secondsSince(start_);
+    if (tokensDone > 0.0 && seconds > 0.0) {
+      progress.tokensPerSecond = tokensDone / seconds;
+      progress.secondsLeft =
+          (static_cast<double>(tokensTotal_) - tokensDone) / progress.tokensPerSecond;
+    }
+    callback_(progress);
+  }
+
+  const std::function<void(const PrefillProgress&)>& callback_;
+  std::int64_t tokensTotal_;
+  std::int64_t tokensReused_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point lastReport_ = start_;
+};
+
+}  // namespace
+
+Session::Session(const SessionSetup& setup)
+    : backend_(setup.backend),
+      llama_(setup.llama),
+      counts_(setup.counts),
+      model_(setup.model),
+      contextLength_(setup.contextLength),
+      chunkTokens_(setup.chunkTokens),
+      cache_(setup.backend, setup.ledger, attentionShape(setup.model), setup.model.nLayers,
+             setup.cache) {
+  if (contextLength_ < 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "The context length cannot be " + std::to_string(contextLength_) + " tokens.");
+  }
+  if (chunkTokens_ < 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "The prefill chunk cannot be " + std::to_string(chunkTokens_) + " tokens.",
+                "Use 0 for the largest that fits.");
+  }
+  const std::uint64_t full =
+      kvCacheUse(setup.cache, attentionShape(model_), model_.nLayers, contextLength_).total();
+  const kernels::DeviceMemoryInfo info = backend_.memoryInfo();
+  if (info.totalBytes != 0 && info.freeBytes + setup.releasableBytes < full) {
+    throw outOfMemory(full, info.freeBytes + setup.releasableBytes);
+  }
+  publishCounts();
+}
+
+void Session::publishCounts() {
+  counts_.cachedTokens = cache_.length();
+  counts_.packedTokens = cache_.packedTokens();
+  counts_.exactTokens = cache_.exactTokens();
+}
+
+std::int64_t Session::commonPrefix(std::span<const std::int32_t> prompt) const {
+  const auto end = std::mismatch(tokens_.begin(), tokens_.end(), prompt.begin(), prompt.end());
+  return end.first - tokens_.begin();
+}
+
+void Session::requireFits(std::span<const std::int32_t> prompt) const {
+  if (prompt.empty()) throw Error(ErrorCode::kInvalidArgument, "The prompt has no tokens.");
+  for (const std::int32_t id : prompt) {
+    if (id >= 0 && id < model_.vocabSize) continue;
+    throw Error(ErrorCode::kInvalidArgument, "Token " + std::to_string(id) +
+                                                 " is not in the model's vocabulary of " +
+                                                 std::to_string(model_.vocabSize) + ".");
+  }
+  const auto nTokens = static_cast<std::int64_t>(prompt.size());
+  if (nTokens <= contextLength_) return;
+  throw Error(ErrorCode::kContextFull,
+              "The prompt has " + std::to_string(nTokens) + " tokens, and the context holds " +
+                  std::to_string(contextLength_) + ".",
+              "Choose a longer context, shorten the prompt or start a new chat.");
+}
+
+/// The option, else all that is left where its workspace fits the free memory, else the largest
+/// that does.
+std::int64_t Session::chunkLength(std::int64_t nTokens) const {
+  if (chunkTokens_ > 0) return std::min(nTokens, chunkTokens_);
+  const kernels::DeviceMemoryInfo info = backend_.memoryInfo();
+  if (info.totalBytes == 0) return nTokens;
+  // A tenth stays for others and for what the system rounds up.
+  const auto freeBytes = static_cast<std::uint64_t>(0.9 * static_cast<double>(info.freeBytes));
+  const std::uint64_t promisedBytes = backend_.usesHostMemory() ? cache_.untouchedBytes() : 0;
+  const std::uint64_t undoBytes =
+      kvUndoBytes(cache_.config(), attentionShape(model_), model_.nLayers);
+  const auto fits = [&](std::int64_t chunk) {
+    const std::uint64_t bytes = prefillChunkBytes(model_, cache_.config().exactType, chunk);
+    return bytes + promisedBytes + undoBytes <= freeBytes;
+  };
+  if (fits(nTokens)) return nTokens;
+  std::int64_t low = 1;
+  std::int64_t high = nTokens;  // does not fit
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+PrefillResult Session::prefill(std::span<const std::int32_t> prompt, bool logits,
+                               std::int64_t reserveTokens,
+                               const std::function<void(const PrefillProgress&)>& onProgress,
+                               const std::stop_token& stop) {
+  requireFits(prompt);
+  const Clock::time_point start = Clock::now();
+  const auto nTokens = static_cast<std::int64_t>(prompt.size());
+  const std::int64_t kept = std::min(commonPrefix(prompt), logits ? nTokens - 1 : nTokens);
+  const std::int64_t reserved = std::clamp(reserveTokens, nTokens, contextLength_);
+  if (kept == 0) {
+    clear();
+  } else {
+    cache_.truncate(kept);
+    tokens_.resize(static_cast<std::size_t>(kept));
+    cache_.shrinkTo(reserved);
+    publishCounts();
+  }
+  cache_.reserve(reserved);
+
+  PrefillResult result;
+  result.reusedTokens = kept;
+  ProgressReporter reporter(onProgress, nTokens - kept, kept);
+  while (length() < nTokens && !result.isCancelled) {
+    const std::int64_t first = length();
+    Chunk chunk;
+    chunk.tokens = prompt.subspan(static_cast<std::size_t>(first),
+                                  static_cast<std::size_t>(chunkLength(nTokens - first)));
+    chunk.sequenceLength = nTokens;
+    const bool isLast = first + static_cast<std::int64_t>(chunk.tokens.size()) == nTokens;
+    if (isLast && logits) chunk.logits = LogitsWanted::kLast;
+    chunk.onProgress = [&](double done) {
+      reporter.update(static_cast<double>(first - kept) + done);
+    };
+    chunk.stop = stop;
+    result.isCancelled = !forward(chunk);
+  }
+  result.computedTokens = length() - kept;
+  result.seconds = secondsSince(start);
+  return result;
+}
+
+void Session::step(std::int32_t token) {
+  if (length() >= contextLength_) {
+    throw Error(ErrorCode::kContextFull,
+                "The context is full: it holds " + std::to_string(contextLength_) + " tokens.",
+                "Choose a longer context or start a new chat.");
+  }
+  Chunk chunk;
+  chunk.tokens = std::span(&token, 1);
+  chunk.logits = LogitsWanted::kLast;
+  forward(chunk);
+}
+
+bool Session::evaluate(const Evaluation& evaluation) {
+  requireFits(evaluation.tokens);
+  const auto nTokens = static_cast<std::int64_t>(evaluation.tokens.size());
+  clear();
+  cache_.reserve(nTokens);
+  while (length() < nTokens) {
+    const std::int64_t first = length();
+    const std::int64_t count = evaluation.stepwise ? 1 : chunkLength(nTokens - first);
+    Chunk chunk;
+    chunk.tokens =
+        evaluation.tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    // Stepwise is decode: nothing is known of the tokens to come.
+    chunk.sequenceLength = evaluation.stepwise ? 0 : nTokens;
+    const bool isLast = first + count == nTokens;
+    if (evaluation.logits == LogitsWanted::kAll || isLast) chunk.logits = evaluation.logits;
+    chunk.onLogits = [&](std::int64_t row, std::int64_t nRows, std::span<const float> rows) {
+      if (evaluation.onLogits) evaluation.onLogits(first + row, nRows, rows);
+    };
+    chunk.onHidden = evaluation.onHidden;
+    chunk.stop = evaluation.stop;
+    if (!forward(chunk)) return false;
+  }
+  return true;
+}
+
+bool Session::forward(const Chunk& chunk) {
+  Chunk own = chunk;
+  own.onLogits = [&](std::int64_t first, std::int64_t nRows, std::span<const float> rows) {
+    const std::span<const float> last = rows.last(static_cast<std::size_t>(model_.vocabSize));
+    logits_.assign(last.begin(), last.end());
+    if (chunk.onLogits) chunk.onLogits(first, nRows, rows);
+  };
+  if (!llama_.forward(cache_, own)) return false;
+  tokens_.insert(tokens_.end(), chunk.tokens.begin(), chunk.tokens.end());
+  publishCounts();
+  return true;
+}
+
+void Session::clear() {
+  cache_.clear();
+  tokens_.clear();
+  logits_.clear();
+  publishCounts();
+}
+
+}  // namespace longhand::engine

@@ -1,0 +1,103 @@
+#pragma once
+// One sequence of tokens in the KV cache of a model: what is in it, what of a new prompt can be
+// reused, how a prompt is cut into chunks.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/kv_cache.h"
+#include "engine/llama.h"
+
+namespace longhand::engine {
+
+/// What any thread may read while a session works.
+struct SessionCounts {
+  std::atomic<std::int64_t> cachedTokens{0};
+  std::atomic<std::int64_t> packedTokens{0};
+  std::atomic<std::int64_t> exactTokens{0};
+};
+
+/// Everything a session is told when it begins. The references must outlive it.
+struct SessionSetup {
+  kernels::Backend& backend;
+  MemoryLedger& ledger;
+  Llama& llama;
+  const ModelConfig& model;
+  SessionCounts& counts;
+  KvCacheConfig cache;
+  std::int64_t contextLength = 0;
+  std::int64_t chunkTokens = 0;       // as EngineOptions::chunkTokens
+  std::uint64_t releasableBytes = 0;  // of the session that this one will replace
+};
+
+/// Tokens to compute from an empty cache, for tests and measurements.
+struct Evaluation {
+  std::span<const std::int32_t> tokens;
+  bool stepwise = false;  // one token at a time, as in decode
+  LogitsWanted logits = LogitsWanted::kNone;
+  /// Rows from position `first` of `tokens`.
+  std::function<void(std::int64_t first, std::int64_t nRows, std::span<const float> logits)>
+      onLogits;
+  /// As Chunk::onHidden: for the tokens of one chunk after the other.
+  std::function<void(std::int64_t index, std::span<const float> hidden)> onHidden;
+  std::stop_token stop;
+};
+
+/// Owner: one Engine, one thread at a time.
+class Session {
+ public:
+  /// Throws Error kInvalidArgument for a bad config or context, kOutOfMemory when a full context
+  /// would not fit the free memory. Allocates nothing yet.
+  explicit Session(const SessionSetup& setup);
+
+  const KvCacheConfig& cacheConfig() const { return cache_.config(); }
+  std::int64_t contextLength() const { return contextLength_; }
+  std::int64_t length() const { return static_cast<std::int64_t>(tokens_.size()); }
+  std::span<const std::int32_t> tokens() const { return tokens_; }
+
+  /// Length of the common prefix of the cache and `prompt`.
+  std::int64_t commonPrefix(std::span<const std::int32_t> prompt) const;
+
+  /// Makes the cache hold exactly `prompt`, computing only what differs, and reserves memory for
+  /// `reserveTokens` tokens in all (at least the prompt, at most the context). With `logits` the
+  /// last prompt token is computed even if it was there, and logits() are those behind it. Throws
+  /// kContextFull when the prompt does not fit (before anything is computed), kInvalidArgument for
+  /// an empty prompt or an id outside the vocabulary, kOutOfMemory.
+  PrefillResult prefill(std::span<const std::int32_t> prompt, bool logits,
+                        std::int64_t reserveTokens,
+                        const std::function<void(const PrefillProgress&)>& onProgress,
+                        const std::stop_token& stop);
+  /// Adds one token. Throws kContextFull when there is no room.
+  void step(std::int32_t token);
+  /// Logits behind the last token, [vocabSize].
+  std::span<const float> logits() const { return logits_; }
+
+  /// Replaces the contents of the cache. False: stopped. Throws as prefill().
+  bool evaluate(const Evaluation& evaluation);
+
+  /// Forgets everything and gives the memory back.
+  void clear();
+
+ private:
+  bool forward(const Chunk& chunk);
+  void requireFits(std::span<const std::int32_t> prompt) const;
+  std::int64_t chunkLength(std::int64_t nTokens) const;
+  void publishCounts();
+
+  kernels::Backend& backend_;
+  Llama& llama_;
+  SessionCounts& counts_;
+  ModelConfig model_;
+  std::int64_t contextLength_;
+  std::int64_t chunkTokens_;
+  KvCache cache_;
+  std::vector<std::int32_t> tokens_;  // those in the cache
+  std::vector<float> logits_;         // [vocabSize]
+};
+
+}  // namespace longhand::engine
