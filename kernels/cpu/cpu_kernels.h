@@ -15,7 +15,7 @@
 namespace longhand::kernels {
 
 /// Most tokens a matrix-vector kernel takes: with more, expanding the weights first is faster.
-inline constexpr int kMaxMatvecTokens = 8;
+inline constexpr int kMaxMatvecTokens = 4;
 /// Tile rows are padded with zeros to a multiple of this many floats (the widest vector).
 inline constexpr std::int64_t kTilePadding = 16;
 /// The tile kernel takes weight rows in groups of this many.

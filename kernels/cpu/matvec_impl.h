@@ -1,5 +1,5 @@
 #pragma once
-// Weight rows times 1 to 8 tokens, straight from the stored numbers: each weight is read once.
+// Weight rows times 1 to 4 tokens, straight from the stored numbers: each weight is read once.
 // Included after simd_<set>.h and simd_partial.h: see cpu_kernels.h.
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -49,11 +49,10 @@ void plainRows(const MatvecJob& job, std::int64_t row) {
   }
 }
 
-// One token shares its input among 4 rows; more tokens share each weight, and 8 x 2 sums are as
-// many as there are registers.
+// One token shares its input among 4 rows; more tokens also share each weight.
 template <typename Numbers, int kTokens>
 void plainMatvec(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow) {
-  constexpr int kRows = kTokens == 1 ? 4 : (kTokens <= 4 ? 2 : 1);
+  constexpr int kRows = kTokens == 1 ? 4 : 2;
   std::int64_t row = firstRow;
   for (; row + kRows <= lastRow; row += kRows) plainRows<Numbers, kTokens, kRows>(job, row);
   for (; row < lastRow; ++row) plainRows<Numbers, kTokens, 1>(job, row);
@@ -70,14 +69,6 @@ void matvecPlain(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastR
       return plainMatvec<Numbers, 3>(job, firstRow, lastRow);
     case 4:
       return plainMatvec<Numbers, 4>(job, firstRow, lastRow);
-    case 5:
-      return plainMatvec<Numbers, 5>(job, firstRow, lastRow);
-    case 6:
-      return plainMatvec<Numbers, 6>(job, firstRow, lastRow);
-    case 7:
-      return plainMatvec<Numbers, 7>(job, firstRow, lastRow);
-    case 8:
-      return plainMatvec<Numbers, 8>(job, firstRow, lastRow);
     default:
       return;
   }
@@ -136,14 +127,14 @@ Simd::Words loadChunk(const std::uint8_t* codes, std::int64_t chunk, std::int64_
 
 // One token: the absmax multiplies the sum of a chunk instead of each weight.
 template <int kRows>
-void nf4RowsOneToken(const MatvecJob& job, std::int64_t row, const Nf4Row (&rows)[kRows]) {
+void nf4OneToken(const MatvecJob& job, std::int64_t row, const Nf4Row (&rows)[kRows]) {
   const Simd::Codebook codebook = Simd::loadCodebook(job.weight.codebook);
   const std::int64_t cols = job.weight.cols;
   const std::int64_t nChunks = (cols + kChunkCodes - 1) / kChunkCodes;
   Simd::Float sums[kRows];
   for (int r = 0; r < kRows; ++r) sums[r] = Simd::zero();
   for (std::int64_t chunk = 0; chunk < nChunks; ++chunk) {
-    const float* x = job.input + chunk * kChunkCodes;
+    const float* const x = job.input + chunk * kChunkCodes;
     Simd::Words words[kRows];
     Simd::Float chunkSums[kRows];
     for (int r = 0; r < kRows; ++r) {
@@ -165,55 +156,68 @@ void nf4RowsOneToken(const MatvecJob& job, std::int64_t row, const Nf4Row (&rows
   for (int r = 0; r < kRows; ++r) put(job, 0, row + r, Simd::sum(sums[r]));
 }
 
-template <int kTokens>
-void nf4Row(const MatvecJob& job, std::int64_t row, const Nf4Row& source) {
+template <int kTokens, int kRows>
+void nf4Tokens(const MatvecJob& job, std::int64_t row, const Nf4Row (&rows)[kRows]) {
   const Simd::Codebook codebook = Simd::loadCodebook(job.weight.codebook);
   const std::int64_t cols = job.weight.cols;
   const std::int64_t nChunks = (cols + kChunkCodes - 1) / kChunkCodes;
-  Simd::Float sums[kTokens];
-  for (int t = 0; t < kTokens; ++t) sums[t] = Simd::zero();
+  Simd::Float sums[kTokens][kRows];
+  for (int t = 0; t < kTokens; ++t) {
+    for (int r = 0; r < kRows; ++r) sums[t][r] = Simd::zero();
+  }
   for (std::int64_t chunk = 0; chunk < nChunks; ++chunk) {
     const float* const x = job.input + chunk * kChunkCodes;
-    const Simd::Float scales = Simd::chunkScales(source.absmax, chunk);
-    Simd::Words words = loadChunk(source.codes, chunk, cols);
+    Simd::Words words[kRows];
+    Simd::Float scales[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      words[r] = loadChunk(rows[r].codes, chunk, cols);
+      scales[r] = Simd::chunkScales(rows[r].absmax, chunk);
+    }
 #pragma GCC unroll 8
     for (std::int64_t k = 0; k < kChunkSteps; ++k) {
-      const Simd::Float w = Simd::multiply(Simd::lookUp(codebook, words), scales);
-      words = Simd::shiftRight4(words);
+      Simd::Float w[kRows];
+      for (int r = 0; r < kRows; ++r) {
+        w[r] = Simd::multiply(Simd::lookUp(codebook, words[r]), scales[r]);
+        words[r] = Simd::shiftRight4(words[r]);
+      }
       for (int t = 0; t < kTokens; ++t) {
         const Simd::Float input = Simd::load(x + t * job.inputStride + k * Simd::kLanes);
-        sums[t] = Simd::multiplyAdd(w, input, sums[t]);
+        for (int r = 0; r < kRows; ++r) {
+          sums[t][r] = Simd::multiplyAdd(w[r], input, sums[t][r]);
+        }
       }
     }
   }
-  for (int t = 0; t < kTokens; ++t) put(job, t, row, Simd::sum(sums[t]));
+  for (int t = 0; t < kTokens; ++t) {
+    for (int r = 0; r < kRows; ++r) put(job, t, row + r, Simd::sum(sums[t][r]));
+  }
+}
+
+template <int kTokens, int kRows>
+void nf4Rows(const MatvecJob& job, std::int64_t row, float* scratch) {
+  const std::uint8_t* const codes =
+      static_cast<const std::uint8_t*>(static_cast<const void*>(job.weight.data));
+  const std::int64_t absmaxStride = job.weight.cols / kNf4BlockSize + 1;
+  Nf4Row rows[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    rows[r] = {codes + (row + r) * (job.weight.cols / 2),
+               rowAbsmax(job.weight, row + r, scratch + r * absmaxStride)};
+  }
+  if constexpr (kTokens == 1) {
+    nf4OneToken<kRows>(job, row, rows);
+  } else {
+    nf4Tokens<kTokens, kRows>(job, row, rows);
+  }
 }
 
 template <int kTokens>
 void nf4Matvec(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow, float* scratch) {
-  constexpr int kRows = kTokens == 1 ? static_cast<int>(kMatvecNf4Rows) : 1;
-  const std::int64_t rowBytes = job.weight.cols / 2;
-  const std::uint8_t* const codes =
-      static_cast<const std::uint8_t*>(static_cast<const void*>(job.weight.data));
-  const std::int64_t absmaxStride = job.weight.cols / kNf4BlockSize + 1;
-  const auto source = [&](std::int64_t row, int slot) {
-    return Nf4Row{codes + row * rowBytes,
-                  rowAbsmax(job.weight, row, scratch + slot * absmaxStride)};
-  };
+  // 4 x 4 sums, weights, words and scales need 29 registers; AVX2 has 16.
+  constexpr int kRows = kTokens <= 2 || Simd::kLanes >= 16 ? 4 : 2;
+  static_assert(kRows <= kMatvecNf4Rows);
   std::int64_t row = firstRow;
-  if constexpr (kTokens == 1) {
-    for (; row + kRows <= lastRow; row += kRows) {
-      Nf4Row rows[kRows];
-      for (int r = 0; r < kRows; ++r) rows[r] = source(row + r, r);
-      nf4RowsOneToken<kRows>(job, row, rows);
-    }
-    for (; row < lastRow; ++row) {
-      const Nf4Row rows[1] = {source(row, 0)};
-      nf4RowsOneToken<1>(job, row, rows);
-    }
-  } else {
-    for (; row < lastRow; ++row) nf4Row<kTokens>(job, row, source(row, 0));
-  }
+  for (; row + kRows <= lastRow; row += kRows) nf4Rows<kTokens, kRows>(job, row, scratch);
+  for (; row < lastRow; ++row) nf4Rows<kTokens, 1>(job, row, scratch);
 }
 
 void matvecNf4(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow, float* scratch) {
@@ -226,14 +230,6 @@ void matvecNf4(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow
       return nf4Matvec<3>(job, firstRow, lastRow, scratch);
     case 4:
       return nf4Matvec<4>(job, firstRow, lastRow, scratch);
-    case 5:
-      return nf4Matvec<5>(job, firstRow, lastRow, scratch);
-    case 6:
-      return nf4Matvec<6>(job, firstRow, lastRow, scratch);
-    case 7:
-      return nf4Matvec<7>(job, firstRow, lastRow, scratch);
-    case 8:
-      return nf4Matvec<8>(job, firstRow, lastRow, scratch);
     default:
       return;
   }
