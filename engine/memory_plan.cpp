@@ -56,10 +56,14 @@ MemoryUse planMemory(const PlanRequest& request) {
   const std::int64_t chunk = request.chunkTokens == 0
                                  ? request.contextLength
                                  : std::min(request.chunkTokens, request.contextLength);
-  use[MemoryCategory::kWorkspace] += prefillChunkBytes(model, request.cache.exactType, chunk);
-  if (chunk < request.contextLength) {
-    use[MemoryCategory::kWorkspace] += kvUndoBytes(request.cache, shape, model.nLayers);
+  const kernels::DataType exactType = request.cache.exactType;
+  std::uint64_t chunkBytes = prefillChunkBytes(model, exactType, chunk);
+  if (chunk < request.contextLength) {  // the next one overwrites the residual of the first
+    const std::int64_t next = std::min(chunk, request.contextLength - chunk);
+    chunkBytes = std::max(chunkBytes, prefillChunkBytes(model, exactType, next) +
+                                          kvUndoBytes(request.cache, shape, model.nLayers));
   }
+  use[MemoryCategory::kWorkspace] += chunkBytes;
   return use;
 }
 
@@ -83,7 +87,7 @@ std::int64_t largestChunk(const PlanRequest& request, std::uint64_t totalBytes) 
     plan.chunkTokens = chunk;
     return planMemory(plan).total() <= totalBytes;
   };
-  // The whole context in one chunk saves the copy of the residual, so it is asked apart.
+  // The whole context in one chunk needs no copy of the residual, so it is asked apart.
   if (fits(request.contextLength)) return request.contextLength;
   return largestFitting(request.contextLength - 1, fits);
 }
