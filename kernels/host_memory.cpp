@@ -61,7 +61,7 @@ std::byte* allocateHostMemory(std::size_t bytes) {
   assert(bytes > 0);
   if (bytes < kHugePageBytes) {
     return static_cast<std::byte*>(
-        ::operator new(bytes, std::align_val_t(kAlignmentBytes), std::nothrow));
+        ::operator new (bytes, std::align_val_t{kAlignmentBytes}, std::nothrow));
   }
   // Linux lets a process map more than there is and kills it when it uses it.
   const std::uint64_t freeBytes = hostMemoryInfo().freeBytes;
@@ -72,7 +72,7 @@ std::byte* allocateHostMemory(std::size_t bytes) {
 void releaseHostMemory(std::byte* memory, std::size_t bytes) noexcept {
   if (memory == nullptr) return;
   if (bytes < kHugePageBytes) {
-    ::operator delete(memory, std::align_val_t(kAlignmentBytes));
+    ::operator delete (memory, std::align_val_t{kAlignmentBytes});
   } else {
     munmap(memory, bytes);
   }

@@ -1,13 +1,29 @@
 #include "kernels/cpu/cpu_path.h"
 
+#ifdef LONGHAND_X86_KERNELS
+#include <cpuid.h>
+#endif
+
 namespace longhand::kernels {
 
 #ifdef LONGHAND_X86_KERNELS
 
+namespace {
+
+// clang 14's __builtin_cpu_supports does not know this name.
+bool hasF16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+}  // namespace
+
 // __builtin_cpu_supports also asks whether the system saves the registers.
 bool isSupported(CpuPath path) {
-  const bool hasAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                       __builtin_cpu_supports("f16c");
+  const bool hasAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && hasF16c();
   switch (path) {
     case CpuPath::kAuto:
     case CpuPath::kPortable:

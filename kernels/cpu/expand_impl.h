@@ -17,8 +17,8 @@ void expandPlain(const typename Numbers::Stored* input, std::int64_t count, floa
   }
 }
 
-void expandNf4(const float* codebook, const std::uint8_t* codes, const float* absmax,
-               std::int64_t nBlocks, float* output) {
+inline void expandNf4(const float* codebook, const std::uint8_t* codes, const float* absmax,
+                      std::int64_t nBlocks, float* output) {
   const Simd::Codebook numbers = Simd::loadCodebook(codebook);
   for (std::int64_t block = 0; block < nBlocks; ++block) {
     const Simd::Float scale = Simd::broadcast(absmax[block]);

@@ -78,10 +78,10 @@ void matvecPlain(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastR
 // A chunk is one vector of words: 8 codes of 4 bits in each lane. Step k looks up the k-th code of
 // every lane at once; the input was sorted to match, so no code has to be moved.
 
-constexpr std::int64_t kChunkSteps = 8;
-constexpr std::int64_t kChunkCodes = kChunkSteps * Simd::kLanes;
+inline constexpr std::int64_t kChunkSteps = 8;
+inline constexpr std::int64_t kChunkCodes = kChunkSteps * Simd::kLanes;
 
-void arrangeNf4Input(const float* input, std::int64_t cols, float* arranged) {
+inline void arrangeNf4Input(const float* input, std::int64_t cols, float* arranged) {
   for (std::int64_t first = 0; first < cols; first += kChunkCodes) {
     for (std::int64_t k = 0; k < kChunkSteps; ++k) {
       for (std::int64_t lane = 0; lane < Simd::kLanes; ++lane) {
@@ -100,7 +100,7 @@ struct Nf4Row {
 };
 
 // absmax of the blocks of one row as floats, with a 0 behind them.
-const float* rowAbsmax(const WeightView& weight, std::int64_t row, float* buffer) {
+inline const float* rowAbsmax(const WeightView& weight, std::int64_t row, float* buffer) {
   const std::int64_t nBlocks = weight.cols / kNf4BlockSize;
   const std::int64_t firstBlock = row * nBlocks;
   for (std::int64_t b = 0; b < nBlocks; ++b) {
@@ -115,7 +115,7 @@ const float* rowAbsmax(const WeightView& weight, std::int64_t row, float* buffer
   return buffer;
 }
 
-Simd::Words loadChunk(const std::uint8_t* codes, std::int64_t chunk, std::int64_t cols) {
+inline Simd::Words loadChunk(const std::uint8_t* codes, std::int64_t chunk, std::int64_t cols) {
   const std::int64_t firstByte = chunk * kChunkCodes / 2;
   const std::int64_t availableBytes = cols / 2 - firstByte;
   constexpr std::int64_t kChunkBytes = kChunkCodes / 2;
@@ -220,7 +220,8 @@ void nf4Matvec(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow
   for (; row < lastRow; ++row) nf4Rows<kTokens, 1>(job, row, scratch);
 }
 
-void matvecNf4(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow, float* scratch) {
+inline void matvecNf4(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow,
+                      float* scratch) {
   switch (job.nTokens) {
     case 1:
       return nf4Matvec<1>(job, firstRow, lastRow, scratch);

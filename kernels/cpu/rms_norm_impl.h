@@ -7,8 +7,8 @@
 namespace longhand::kernels {
 namespace {
 
-void rmsNormRow(const float* input, const float* weight, float epsilon, std::int64_t count,
-                float* output) {
+inline void rmsNormRow(const float* input, const float* weight, float epsilon, std::int64_t count,
+                       float* output) {
   Simd::Float squares = Simd::zero();
   std::int64_t i = 0;
   for (; i + Simd::kLanes <= count; i += Simd::kLanes) {

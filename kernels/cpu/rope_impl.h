@@ -7,7 +7,7 @@
 namespace longhand::kernels {
 namespace {
 
-void ropeHead(float* head, const float* cosines, const float* sines, std::int64_t half) {
+inline void ropeHead(float* head, const float* cosines, const float* sines, std::int64_t half) {
   std::int64_t i = 0;
   for (; i + Simd::kLanes <= half; i += Simd::kLanes) {
     const Simd::Float x = Simd::load(head + i);

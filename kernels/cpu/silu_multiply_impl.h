@@ -37,7 +37,7 @@ inline Simd::Float siluTimes(Simd::Float gate, Simd::Float up) {
   return Simd::multiply(silu, up);
 }
 
-void siluMultiplyRow(float* gate, const float* up, std::int64_t count) {
+inline void siluMultiplyRow(float* gate, const float* up, std::int64_t count) {
   std::int64_t i = 0;
   for (; i + Simd::kLanes <= count; i += Simd::kLanes) {
     Simd::store(gate + i, siluTimes(Simd::load(gate + i), Simd::load(up + i)));

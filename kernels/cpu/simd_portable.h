@@ -8,9 +8,9 @@ namespace longhand::kernels {
 namespace {
 
 struct Simd {
-  typedef float Float __attribute__((vector_size(16)));
-  typedef std::uint32_t Words __attribute__((vector_size(16)));
-  typedef std::int32_t Ints __attribute__((vector_size(16)));
+  using Float [[gnu::vector_size(16)]] = float;
+  using Words [[gnu::vector_size(16)]] = std::uint32_t;
+  using Ints [[gnu::vector_size(16)]] = std::int32_t;
 
   static constexpr std::int64_t kLanes = 4;
   static constexpr int kTileTokens = 3;  // 3 x 4 sums and 4 weights fill 16 registers

@@ -50,11 +50,6 @@ class ThreadPool {
   bool enter();
   void leave();
 
-  // The loop in progress. Written by the caller while the gate is shut and nobody is inside.
-  std::int64_t count_ = 0;
-  std::int64_t grain_ = 1;
-  const void* context_ = nullptr;
-  Function function_ = nullptr;
   alignas(64) std::atomic<std::int64_t> next_{0};  // first index that nobody has taken
 
   // The gate: kOpen while there may be work, plus the number of workers inside. A worker that comes
@@ -63,6 +58,11 @@ class ThreadPool {
   alignas(64) std::atomic<std::uint32_t> gate_{0};
   alignas(64) std::atomic<std::uint32_t> loop_{0};  // counts loops; workers wait for a change
   std::atomic<bool> quit_{false};
+  // The loop in progress. Written by the caller while the gate is shut and nobody is inside.
+  std::int64_t count_ = 0;
+  std::int64_t grain_ = 1;
+  const void* context_ = nullptr;
+  Function function_ = nullptr;
   std::vector<std::thread> workers_;
 };
 

@@ -51,7 +51,7 @@ void multiplyTokens(const TileJob& job, std::int64_t token) {
   for (std::int64_t row = 0; row < job.nRows; row += 4) multiplyGroup<kTokens>(job, token, row);
 }
 
-void multiplyTile(const TileJob& job) {
+inline void multiplyTile(const TileJob& job) {
   static_assert(Simd::kTileTokens == 3 || Simd::kTileTokens == 6);
   std::int64_t token = 0;
   for (; token + Simd::kTileTokens <= job.nTokens; token += Simd::kTileTokens) {
