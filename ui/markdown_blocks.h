@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include <QByteArray>
 #include <QString>
 #include <QStringList>
 
@@ -19,9 +20,13 @@ struct MarkdownRun {
     kBold = 1,
     kItalic = 2,
     kStrike = 4,
-    kCode = 8,
+    kCode = 8,  // inline code
     kLink = 16,
-    kMuted = 32,  // description of an image
+    kMuted = 32,    // description of an image
+    kKeyword = 64,  // of a code line, as the next three
+    kString = 128,
+    kComment = 256,
+    kNumber = 512,
   };
   QString text;  // U+2028 for a line break
   unsigned style = kPlain;
@@ -31,7 +36,6 @@ struct MarkdownRun {
 using MarkdownRuns = std::vector<MarkdownRun>;
 
 struct MarkdownTable {
-  int columns = 0;
   std::vector<Qt::Alignment> alignments;        // [columns]
   std::vector<std::vector<MarkdownRuns>> rows;  // [rows][columns], the first is the header
 };
@@ -39,12 +43,11 @@ struct MarkdownTable {
 struct MarkdownBlock {
   enum class Kind { kParagraph, kHeading, kCodeLine, kRule, kTable };
   Kind kind = Kind::kParagraph;
-  int level = 0;       // heading: 1 to 6
-  int listDepth = 0;   // 0: in no list
-  int quoteDepth = 0;  // 0: in no quote
-  QString marker;      // of the first block of a list item: "1.", a bullet, or a check box
-  bool tight = false;  // no space above (next line of code, tight list, piece of a huge paragraph)
-  bool continues = false;  // piece of a paragraph that was too long for one text block
+  int level = 0;           // heading: 1 to 6
+  QByteArray containers;   // 'l' list item, 'q' quote, from the outside; at most kMaxContainers
+  QString marker;          // of the first block of a list item: "1.", a bullet, or a check box
+  bool tight = false;      // no space above (tight list, next line of code)
+  bool continues = false;  // goes on where the block before stopped, which was too long for one
   bool firstLine = false;  // code: first and last line of its box
   bool lastLine = false;
   QString language;  // code: on the first line
@@ -54,6 +57,9 @@ struct MarkdownBlock {
 };
 
 using MarkdownBlocks = std::vector<MarkdownBlock>;
+
+/// Deeper nesting is shown at this depth.
+inline constexpr int kMaxContainers = 10;
 
 /// Markers that are drawn as shapes instead of text.
 inline constexpr char16_t kBulletMarker = u'\u2022';

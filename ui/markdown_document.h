@@ -17,6 +17,8 @@
 #include <QAbstractTextDocumentLayout>
 #include <QRectF>
 #include <QString>
+#include <QTextBlockFormat>
+#include <QTextCharFormat>
 #include <QTextDocument>
 
 #include "ui/markdown_blocks.h"
@@ -32,8 +34,8 @@ struct CodeBox {
   QRectF rect;        // with its title row
   QRectF buttonRect;  // where the copy button belongs
   QString language;
-  int firstBlock = 0;  // QTextBlock numbers
-  int lastBlock = 0;
+  int first = 0;  // positions in the document: of its text, and after it
+  int last = 0;
 };
 
 class MarkdownDocument {
@@ -60,8 +62,8 @@ class MarkdownDocument {
   void paint(QPainter& painter, const QRectF& clip,
              const QVector<QAbstractTextDocumentLayout::Selection>& selections) const;
 
-  /// Code boxes from top to bottom.
-  std::vector<CodeBox> codeBoxes() const;
+  /// Code boxes that `clip` touches, from top to bottom.
+  std::vector<CodeBox> codeBoxes(const QRectF& clip) const;
   /// The code of a box, lines joined by '\n', without a last line break.
   QString codeText(const CodeBox& box) const;
 
@@ -81,15 +83,31 @@ class MarkdownDocument {
   int rebuiltBlocks() const { return rebuiltBlocks_; }
 
  private:
-  void rebuild(MarkdownBlocks blocks);
-  void removeFrom(std::size_t block);
-  void insertBlocks(const MarkdownBlocks& blocks, std::size_t first);
-  void paintDecorations(QPainter& painter, const QRectF& clip) const;
+  /// What is remembered of each MarkdownBlock shown.
+  struct Shown {
+    quint64 hash = 0;
+    int position = 0;  // of its first character in the document
+    MarkdownBlock::Kind kind = MarkdownBlock::Kind::kParagraph;
+    bool firstLine = false;
+    bool lastLine = false;
+    QString language;
+  };
+
+  void rebuild(const MarkdownBlocks& blocks);
+  void removeFrom(std::size_t first);
+  void insertBlock(QTextCursor& cursor, const MarkdownBlock& block, bool first);
+  void insertTable(QTextCursor& cursor, const MarkdownTable& table, int leftMargin);
+  void insertRuns(QTextCursor& cursor, const MarkdownRuns& runs, const QTextCharFormat& base) const;
+  QTextBlockFormat blockFormat(const MarkdownBlock& block, bool first) const;
+  QTextCharFormat charFormat(const MarkdownBlock& block) const;
+  std::size_t firstShownAt(double y) const;
+  QRectF blockRect(int position) const;
+  CodeBox makeCodeBox(std::size_t firstLine, std::size_t lastLine) const;
+  void paintMarkers(QPainter& painter, const QRectF& clip) const;
 
   Theme theme_;
   std::unique_ptr<QTextDocument> document_;
-  std::vector<quint64> hashes_;  // one for each MarkdownBlock shown
-  std::vector<int> starts_;      // its first position in the document
+  std::vector<Shown> shown_;
   int rebuiltBlocks_ = 0;
 };
 

@@ -77,6 +77,8 @@ class TranscriptView final : public QAbstractScrollArea {
 
   /// For tests and accessibility: where a message stands in the viewport (may lie outside).
   QRect messageRect(int index) const;
+  /// Role, state, text and footer of a message as one text, for screen readers.
+  QString messageDescription(int index) const;
   /// For tests: how many text documents are alive.
   int liveDocuments() const;
 

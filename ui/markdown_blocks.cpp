@@ -1,0 +1,525 @@
+#include "ui/markdown_blocks.h"
+
+#include <md4c.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "ui/code_highlighter.h"
+#include "ui/markdown_entities.h"
+
+namespace longhand::ui {
+namespace {
+
+// A text block is laid out as a whole: 1 MB without a line break takes a second. Longer paragraphs
+// are cut into pieces of this many characters.
+constexpr qsizetype kMaxBlockCharacters = 6000;
+// md4c pads each row of a table to the width of its header, so that 100 KB can ask for 10^8 cells.
+constexpr qsizetype kMaxTableCells = 20000;
+// QTextTable needs time with the square of its columns.
+constexpr std::size_t kMaxTableColumns = 64;
+// Blocks of one message; more is no text that anybody wrote.
+constexpr std::size_t kMaxBlocks = 200000;
+
+constexpr QChar kLineBreak(QChar::LineSeparator);
+
+/// Characters that mean structure to QTextDocument become harmless.
+QString sanitized(QString text) {
+  for (QChar& c : text) {
+    const char16_t u = c.unicode();
+    if (u == 0x2029) {
+      c = kLineBreak;
+    } else if (u == 0xfffc || (u >= 0xfdd0 && u <= 0xfdef) || (u < 0x20 && u != '\t')) {
+      c = QChar::ReplacementCharacter;
+    }
+  }
+  return text;
+}
+
+void appendRun(MarkdownRuns& runs, const QString& text, unsigned style, const QString& link) {
+  if (text.isEmpty()) return;
+  if (!runs.empty() && runs.back().style == style && runs.back().link == link) {
+    runs.back().text += text;
+  } else {
+    runs.push_back({text, style, link});
+  }
+}
+
+quint64 hashRuns(const MarkdownRuns& runs, std::size_t seed) {
+  std::size_t hash = seed ^ runs.size();
+  for (const MarkdownRun& run : runs) {
+    hash = qHash(run.text, hash + run.style);
+    if (!run.link.isEmpty()) hash = qHash(run.link, hash + 1);
+  }
+  return hash;
+}
+
+quint64 hashBlock(const MarkdownBlock& block) {
+  std::size_t hash = static_cast<std::size_t>(block.kind) * 64 +
+                     static_cast<std::size_t>(block.level) * 8 + (block.tight ? 1U : 0U) +
+                     (block.firstLine ? 2U : 0U) + (block.lastLine ? 4U : 0U) +
+                     (block.continues ? 1024U : 0U);
+  hash = qHash(block.containers, hash);
+  hash = qHash(block.marker, hash);
+  hash = qHash(block.language, hash);
+  hash = hashRuns(block.runs, hash);
+  if (block.table) {
+    for (const Qt::Alignment alignment : block.table->alignments) {
+      hash = qHash(alignment.toInt(), hash);
+    }
+    for (const auto& row : block.table->rows) {
+      for (const MarkdownRuns& cell : row) hash = hashRuns(cell, hash);
+    }
+  }
+  return hash;
+}
+
+/// Where to cut a run: after white space near the limit, never inside a surrogate pair.
+qsizetype cutPosition(const QString& text, qsizetype limit) {
+  for (qsizetype i = limit; i > limit - 200 && i > 0; --i) {
+    if (text[i - 1].isSpace()) return i;
+  }
+  return text[limit].isLowSurrogate() ? limit - 1 : limit;
+}
+
+/// Collects blocks; cuts those that are too long.
+class BlockList {
+ public:
+  bool push(MarkdownBlock block) {
+    std::vector<MarkdownRuns> pieces = cut(std::move(block.runs));
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (blocks_.size() >= kMaxBlocks) return false;
+      MarkdownBlock piece = block;
+      piece.runs = std::move(pieces[i]);
+      if (i > 0) {
+        piece.continues = true;
+        piece.tight = true;
+        piece.marker.clear();
+        piece.firstLine = false;
+      }
+      if (i + 1 < pieces.size()) piece.lastLine = false;
+      piece.hash = hashBlock(piece);
+      blocks_.push_back(std::move(piece));
+    }
+    return true;
+  }
+
+  bool empty() const { return blocks_.empty(); }
+  MarkdownBlocks take() { return std::move(blocks_); }
+
+ private:
+  static std::vector<MarkdownRuns> cut(MarkdownRuns runs) {
+    std::vector<MarkdownRuns> pieces(1);
+    qsizetype length = 0;
+    for (MarkdownRun& run : runs) {
+      while (length + run.text.size() > kMaxBlockCharacters) {
+        const qsizetype at = cutPosition(run.text, kMaxBlockCharacters - length);
+        MarkdownRun head = run;
+        head.text.truncate(at);
+        if (!head.text.isEmpty()) pieces.back().push_back(std::move(head));
+        run.text.remove(0, at);
+        pieces.emplace_back();
+        length = 0;
+      }
+      length += run.text.size();
+      if (!run.text.isEmpty()) pieces.back().push_back(std::move(run));
+    }
+    if (pieces.size() > 1 && pieces.back().empty()) pieces.pop_back();
+    return pieces;
+  }
+
+  MarkdownBlocks blocks_;
+};
+
+Qt::Alignment cellAlignment(MD_ALIGN align) {
+  switch (align) {
+    case MD_ALIGN_CENTER:
+      return Qt::AlignHCenter;
+    case MD_ALIGN_RIGHT:
+      return Qt::AlignRight;
+    case MD_ALIGN_LEFT:
+    case MD_ALIGN_DEFAULT:
+      break;
+  }
+  return Qt::AlignLeft;
+}
+
+/// Receives md4c's events. A callback that returns non-zero ends the parse.
+class Builder {
+ public:
+  int enterBlock(MD_BLOCKTYPE type, void* detail) {
+    switch (type) {
+      case MD_BLOCK_QUOTE:
+        closeLeaf();
+        flushMarker();
+        containers_.push_back('q');
+        break;
+      case MD_BLOCK_UL:
+        enterList({false, 0, static_cast<MD_BLOCK_UL_DETAIL*>(detail)->is_tight != 0, '.'});
+        break;
+      case MD_BLOCK_OL: {
+        const auto* list = static_cast<MD_BLOCK_OL_DETAIL*>(detail);
+        enterList({true, list->start, list->is_tight != 0, list->mark_delimiter});
+        break;
+      }
+      case MD_BLOCK_LI:
+        enterItem(*static_cast<MD_BLOCK_LI_DETAIL*>(detail));
+        break;
+      case MD_BLOCK_HR:
+        openLeaf(MarkdownBlock::Kind::kRule);
+        closeLeaf();
+        break;
+      case MD_BLOCK_H:
+        openLeaf(MarkdownBlock::Kind::kHeading);
+        leaf_.level = static_cast<int>(static_cast<MD_BLOCK_H_DETAIL*>(detail)->level);
+        break;
+      case MD_BLOCK_CODE:
+        enterCode(*static_cast<MD_BLOCK_CODE_DETAIL*>(detail));
+        break;
+      case MD_BLOCK_P:
+      case MD_BLOCK_HTML:
+        openLeaf(MarkdownBlock::Kind::kParagraph);
+        break;
+      case MD_BLOCK_TABLE:
+        closeLeaf();
+        flushMarker();  // a table has no first line for it
+        openLeaf(MarkdownBlock::Kind::kTable);
+        leaf_.table.emplace();
+        cells_ = 0;
+        break;
+      case MD_BLOCK_TR:
+        leaf_.table->rows.emplace_back();
+        break;
+      case MD_BLOCK_TH:
+      case MD_BLOCK_TD:
+        if (++cells_ > kMaxTableCells || leaf_.table->alignments.size() > kMaxTableColumns)
+          return 1;
+        enterCell(type == MD_BLOCK_TH, *static_cast<MD_BLOCK_TD_DETAIL*>(detail));
+        break;
+      case MD_BLOCK_DOC:
+      case MD_BLOCK_THEAD:
+      case MD_BLOCK_TBODY:
+        break;
+    }
+    return failed_ ? 1 : 0;
+  }
+
+  int leaveBlock(MD_BLOCKTYPE type) {
+    switch (type) {
+      case MD_BLOCK_QUOTE:
+        closeLeaf();
+        containers_.chop(1);
+        break;
+      case MD_BLOCK_UL:
+      case MD_BLOCK_OL:
+        closeLeaf();
+        lists_.pop_back();
+        break;
+      case MD_BLOCK_LI:
+        closeLeaf();
+        flushMarker();
+        containers_.chop(1);
+        break;
+      case MD_BLOCK_CODE:
+        leaveCode();
+        break;
+      case MD_BLOCK_H:
+      case MD_BLOCK_P:
+      case MD_BLOCK_HTML:
+      case MD_BLOCK_TABLE:
+        closeLeaf();
+        break;
+      default:
+        break;
+    }
+    return failed_ ? 1 : 0;
+  }
+
+  int enterSpan(MD_SPANTYPE type, void* detail) {
+    switch (type) {
+      case MD_SPAN_A:
+        link_ = attributeText(static_cast<MD_SPAN_A_DETAIL*>(detail)->href);
+        ++depths_[4];
+        break;
+      case MD_SPAN_IMG:
+        if (depths_[5]++ == 0) append(QStringLiteral("[image: "));
+        break;
+      default:
+        if (const int index = styleIndex(type); index >= 0) ++depths_[index];
+        break;
+    }
+    return 0;
+  }
+
+  int leaveSpan(MD_SPANTYPE type) {
+    switch (type) {
+      case MD_SPAN_A:
+        --depths_[4];
+        if (depths_[4] == 0) link_.clear();
+        break;
+      case MD_SPAN_IMG:
+        if (depths_[5] == 1) append(QStringLiteral("]"));
+        --depths_[5];
+        break;
+      default:
+        if (const int index = styleIndex(type); index >= 0) --depths_[index];
+        break;
+    }
+    return 0;
+  }
+
+  int text(MD_TEXTTYPE type, std::string_view utf8) {
+    switch (type) {
+      case MD_TEXT_NULLCHAR:
+        append(QString(QChar(QChar::ReplacementCharacter)));
+        break;
+      case MD_TEXT_BR:
+      case MD_TEXT_SOFTBR:  // models break lines to be seen: verses, addresses, key: value rows
+        append(QString(kLineBreak));
+        break;
+      case MD_TEXT_ENTITY:
+        append(sanitized(decodeEntity(utf8)));
+        break;
+      case MD_TEXT_CODE:
+        if (inCode_) {
+          code_.append(utf8.data(), static_cast<qsizetype>(utf8.size()));
+          break;
+        }
+        [[fallthrough]];
+      default:
+        append(sanitized(QString::fromUtf8(utf8.data(), static_cast<qsizetype>(utf8.size()))));
+        break;
+    }
+    return failed_ ? 1 : 0;
+  }
+
+  MarkdownBlocks finish() {
+    closeLeaf();
+    return list_.take();
+  }
+
+ private:
+  struct List {
+    bool ordered = false;
+    unsigned number = 0;
+    bool tight = true;
+    char delimiter = '.';
+    bool started = false;
+  };
+
+  static int styleIndex(MD_SPANTYPE type) {
+    switch (type) {
+      case MD_SPAN_STRONG:
+        return 0;
+      case MD_SPAN_EM:
+        return 1;
+      case MD_SPAN_DEL:
+        return 2;
+      case MD_SPAN_CODE:
+        return 3;
+      default:
+        return -1;
+    }
+  }
+
+  static QString attributeText(const MD_ATTRIBUTE& attribute) {
+    if (attribute.text == nullptr) return {};
+    QString result;
+    for (int i = 0; attribute.substr_offsets[i] < attribute.size; ++i) {
+      const MD_OFFSET first = attribute.substr_offsets[i];
+      const MD_OFFSET last = attribute.substr_offsets[i + 1];
+      const std::string_view part(attribute.text + first, last - first);
+      result += attribute.substr_types[i] == MD_TEXT_ENTITY
+                    ? decodeEntity(part)
+                    : QString::fromUtf8(part.data(), static_cast<qsizetype>(part.size()));
+    }
+    return sanitized(result);
+  }
+
+  void enterList(const List& list) {
+    closeLeaf();
+    flushMarker();
+    lists_.push_back(list);
+  }
+
+  void enterItem(const MD_BLOCK_LI_DETAIL& item) {
+    closeLeaf();
+    List& list = lists_.back();
+    if (item.is_task != 0) {
+      marker_ = QChar(item.task_mark == ' ' ? kTaskOpenMarker : kTaskDoneMarker);
+    } else if (list.ordered) {
+      marker_ = QString::number(list.number++) + QLatin1Char(list.delimiter);
+    } else {
+      marker_ = QChar(kBulletMarker);
+    }
+    itemTight_ = list.tight && (list.started || lists_.size() > 1);
+    list.started = true;
+    containers_.push_back('l');
+  }
+
+  /// An item that has no text of its own still shows its marker.
+  void flushMarker() {
+    if (marker_.isEmpty()) return;
+    openLeaf(MarkdownBlock::Kind::kParagraph);
+    closeLeaf();
+  }
+
+  void enterCode(const MD_BLOCK_CODE_DETAIL& detail) {
+    openLeaf(MarkdownBlock::Kind::kCodeLine);
+    leaf_.language = attributeText(detail.lang);
+    inCode_ = true;
+    code_.clear();
+  }
+
+  void leaveCode() {
+    inCode_ = false;
+    if (code_.endsWith('\n')) code_.chop(1);
+    const QStringList lines = QString::fromUtf8(code_).split(QLatin1Char('\n'));
+    MarkdownBlock head = std::exchange(leaf_, {});
+    open_ = false;
+    CodeHighlighter highlighter(head.language);
+    for (qsizetype i = 0; i < lines.size() && !failed_; ++i) {
+      MarkdownBlock line = head;
+      line.firstLine = i == 0;
+      line.lastLine = i + 1 == lines.size();
+      if (i > 0) {
+        line.tight = true;
+        line.marker.clear();
+        line.language.clear();
+      }
+      line.runs = highlighter.highlight(sanitized(lines[i]));
+      failed_ = !list_.push(std::move(line));
+    }
+  }
+
+  void enterCell(bool header, const MD_BLOCK_TD_DETAIL& detail) {
+    MarkdownTable& table = *leaf_.table;
+    if (table.rows.empty()) table.rows.emplace_back();
+    table.rows.back().emplace_back();
+    if (header && table.rows.size() == 1) table.alignments.push_back(cellAlignment(detail.align));
+  }
+
+  void openLeaf(MarkdownBlock::Kind kind) {
+    closeLeaf();
+    leaf_ = {};
+    leaf_.kind = kind;
+    leaf_.containers = containers_.left(kMaxContainers);
+    leaf_.marker = std::exchange(marker_, {});
+    leaf_.tight = !leaf_.marker.isEmpty() && itemTight_;
+    open_ = true;
+  }
+
+  void closeLeaf() {
+    if (!open_) return;
+    open_ = false;
+    // md4c ends an HTML block with a line break.
+    if (!leaf_.runs.empty() && leaf_.runs.back().text.endsWith(kLineBreak)) {
+      leaf_.runs.back().text.chop(1);
+    }
+    failed_ = !list_.push(std::move(leaf_)) || failed_;
+    leaf_ = {};
+  }
+
+  void append(const QString& text) {
+    if (!open_) openLeaf(MarkdownBlock::Kind::kParagraph);  // text of a tight list item
+    unsigned style = MarkdownRun::kPlain;
+    if (depths_[0] > 0) style |= MarkdownRun::kBold;
+    if (depths_[1] > 0) style |= MarkdownRun::kItalic;
+    if (depths_[2] > 0) style |= MarkdownRun::kStrike;
+    if (depths_[3] > 0) style |= MarkdownRun::kCode;
+    if (depths_[4] > 0 && !link_.isEmpty()) style |= MarkdownRun::kLink;
+    if (depths_[5] > 0) style |= MarkdownRun::kMuted;
+    if (leaf_.table) {
+      if (leaf_.table->rows.empty() || leaf_.table->rows.back().empty()) return;
+      appendRun(leaf_.table->rows.back().back(), text, style, link_);
+    } else {
+      appendRun(leaf_.runs, text, style, link_);
+    }
+  }
+
+  BlockList list_;
+  MarkdownBlock leaf_;
+  bool open_ = false;
+  bool failed_ = false;
+  QByteArray containers_;  // not bounded: leaving must find what was entered
+  std::vector<List> lists_;
+  QString marker_;  // of the item that waits for its first block
+  bool itemTight_ = false;
+  bool inCode_ = false;
+  QByteArray code_;
+  qsizetype cells_ = 0;
+  QString link_;
+  int depths_[6] = {};  // bold, italic, strike, code, link, image
+};
+
+Builder& builder(void* userdata) { return *static_cast<Builder*>(userdata); }
+
+bool runParser(const QByteArray& utf8, Builder& target) {
+  MD_PARSER parser = {};
+  parser.flags = MD_FLAG_TABLES | MD_FLAG_STRIKETHROUGH | MD_FLAG_TASKLISTS | MD_FLAG_NOHTML |
+                 MD_FLAG_PERMISSIVEURLAUTOLINKS | MD_FLAG_PERMISSIVEEMAILAUTOLINKS;
+  parser.enter_block = [](MD_BLOCKTYPE type, void* detail, void* user) {
+    return builder(user).enterBlock(type, detail);
+  };
+  parser.leave_block = [](MD_BLOCKTYPE type, void*, void* user) {
+    return builder(user).leaveBlock(type);
+  };
+  parser.enter_span = [](MD_SPANTYPE type, void* detail, void* user) {
+    return builder(user).enterSpan(type, detail);
+  };
+  parser.leave_span = [](MD_SPANTYPE type, void*, void* user) {
+    return builder(user).leaveSpan(type);
+  };
+  parser.text = [](MD_TEXTTYPE type, const MD_CHAR* text, MD_SIZE size, void* user) {
+    return builder(user).text(type, std::string_view(text, size));
+  };
+  return md_parse(utf8.constData(), static_cast<MD_SIZE>(utf8.size()), &parser, &target) == 0;
+}
+
+QString runsText(const MarkdownRuns& runs) {
+  QString text;
+  for (const MarkdownRun& run : runs) text += run.text;
+  return text;
+}
+
+}  // namespace
+
+MarkdownBlocks parseMarkdown(const QString& markdown) {
+  Builder target;
+  if (runParser(markdown.toUtf8(), target)) return target.finish();
+  return parsePlainText(markdown);
+}
+
+MarkdownBlocks parsePlainText(const QString& text) {
+  BlockList list;
+  for (const QString& line : text.split(QLatin1Char('\n'))) {
+    MarkdownBlock block;
+    block.tight = true;
+    QString clean = line;
+    if (clean.endsWith(QLatin1Char('\r'))) clean.chop(1);
+    appendRun(block.runs, sanitized(clean), MarkdownRun::kPlain, {});
+    if (!list.push(std::move(block))) break;
+  }
+  return list.take();
+}
+
+QStringList blockTexts(const MarkdownBlocks& blocks) {
+  QStringList texts;
+  for (const MarkdownBlock& block : blocks) {
+    if (!block.table) {
+      texts.append(runsText(block.runs));
+      continue;
+    }
+    texts.append(QString());  // QTextDocument keeps a block before a table and one after it
+    for (const auto& row : block.table->rows) {
+      for (std::size_t i = 0; i < block.table->alignments.size(); ++i) {
+        texts.append(i < row.size() ? runsText(row[i]) : QString());
+      }
+    }
+    texts.append(QString());
+  }
+  return texts;
+}
+
+}  // namespace longhand::ui

@@ -1,0 +1,505 @@
+#include "ui/markdown_document.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <QPainter>
+#include <QTextBlock>
+#include <QTextCursor>
+#include <QTextLayout>
+#include <QTextTable>
+
+namespace longhand::ui {
+namespace {
+
+enum BlockProperty {
+  kMarker = QTextFormat::UserProperty + 1,  // QString
+  kContainers,                              // QString of 'l' and 'q'
+  kKind,                                    // int, MarkdownBlock::Kind
+  kTight,                                   // bool
+  kContinues,                               // bool
+  kGuard,  // bool: the empty block that QTextDocument keeps before and after a table
+};
+
+constexpr int kParagraphSpace = 10;
+constexpr int kTightSpace = 3;
+constexpr int kListIndent = 26;
+constexpr int kQuoteIndent = 18;
+constexpr int kQuoteBar = 3;
+constexpr int kCodePadding = 12;
+constexpr int kCodeSpace = 12;
+constexpr int kCodeTitle = 30;
+constexpr int kRuleFontPixels = 6;
+
+int indentOf(const QByteArray& containers, qsizetype depth) {
+  int indent = 0;
+  for (qsizetype i = 0; i < depth; ++i) indent += containers[i] == 'q' ? kQuoteIndent : kListIndent;
+  return indent;
+}
+
+int indentOf(const QByteArray& containers) { return indentOf(containers, containers.size()); }
+
+QString isolatedLines(QString text) {
+  text.replace(QChar(QChar::LineSeparator), QLatin1Char('\n'));
+  return text;
+}
+
+}  // namespace
+
+MarkdownDocument::MarkdownDocument(const Theme& theme)
+    : theme_(theme), document_(std::make_unique<QTextDocument>()) {
+  document_->setUndoRedoEnabled(false);
+  document_->setDocumentMargin(0);
+  document_->setDefaultFont(theme_.textFont);
+  QTextOption option = document_->defaultTextOption();
+  option.setWrapMode(QTextOption::WrapAtWordBoundaryOrAnywhere);
+  option.setTabStopDistance(4.0 *
+                            QFontMetricsF(theme_.codeFont).horizontalAdvance(QLatin1Char(' ')));
+  document_->setDefaultTextOption(option);
+}
+
+MarkdownDocument::~MarkdownDocument() = default;
+
+void MarkdownDocument::setMarkdown(const QString& markdown) { rebuild(parseMarkdown(markdown)); }
+
+void MarkdownDocument::setPlainText(const QString& text) { rebuild(parsePlainText(text)); }
+
+void MarkdownDocument::setWidth(double width) {
+  if (document_->textWidth() != width) document_->setTextWidth(width);
+}
+
+double MarkdownDocument::width() const { return document_->textWidth(); }
+
+double MarkdownDocument::height() const { return document_->size().height(); }
+
+double MarkdownDocument::idealWidth() const { return document_->idealWidth(); }
+
+// --- Building -----------------------------------------------------------------------------------
+
+void MarkdownDocument::rebuild(const MarkdownBlocks& blocks) {
+  std::size_t same = 0;
+  while (same < shown_.size() && same < blocks.size() && shown_[same].hash == blocks[same].hash) {
+    ++same;
+  }
+  rebuiltBlocks_ = static_cast<int>(blocks.size() - same);
+  if (same == shown_.size() && same == blocks.size()) return;
+
+  QTextCursor cursor(document_.get());
+  cursor.beginEditBlock();
+  removeFrom(same);
+  cursor.movePosition(QTextCursor::End);
+  for (std::size_t i = same; i < blocks.size(); ++i) {
+    const MarkdownBlock& block = blocks[i];
+    insertBlock(cursor, block, i == 0);
+    shown_[i].hash = block.hash;
+  }
+  cursor.endEditBlock();
+}
+
+/// Leaves the blocks before `first` as they were built.
+void MarkdownDocument::removeFrom(std::size_t first) {
+  if (first >= shown_.size()) return;
+  QTextCursor cursor(document_.get());
+  QTextBlockFormat kept;
+  if (first > 0) kept = document_->findBlock(shown_[first].position - 1).blockFormat();
+  cursor.setPosition(first > 0 ? shown_[first].position - 1 : 0);
+  cursor.movePosition(QTextCursor::End, QTextCursor::KeepAnchor);
+  cursor.removeSelectedText();
+  // Joining an empty block with the one behind it takes the latter's format.
+  if (cursor.blockFormat() != kept) cursor.setBlockFormat(kept);
+  shown_.resize(first);
+}
+
+QTextBlockFormat MarkdownDocument::blockFormat(const MarkdownBlock& block, bool first) const {
+  QTextBlockFormat format;
+  const int indent = indentOf(block.containers);
+  format.setProperty(kKind, static_cast<int>(block.kind));
+  if (!block.containers.isEmpty()) {
+    format.setProperty(kContainers, QString::fromLatin1(block.containers));
+  }
+  if (!block.marker.isEmpty()) format.setProperty(kMarker, block.marker);
+  if (block.tight) format.setProperty(kTight, true);
+  if (block.continues) format.setProperty(kContinues, true);
+  format.setLeftMargin(indent);
+
+  int above = block.tight ? (block.marker.isEmpty() ? 0 : kTightSpace) : kParagraphSpace;
+  switch (block.kind) {
+    case MarkdownBlock::Kind::kHeading:
+      above = block.level <= 2 ? 22 : 16;
+      format.setHeadingLevel(block.level);
+      break;
+    case MarkdownBlock::Kind::kCodeLine:
+      format.setLeftMargin(indent + kCodePadding);
+      format.setRightMargin(kCodePadding);
+      above = block.firstLine ? kCodeSpace + kCodeTitle : 0;
+      if (block.lastLine) format.setBottomMargin(kCodePadding + kCodeSpace);
+      break;
+    case MarkdownBlock::Kind::kParagraph:
+    case MarkdownBlock::Kind::kRule:
+    case MarkdownBlock::Kind::kTable:
+      break;
+  }
+  if (first) above = block.kind == MarkdownBlock::Kind::kCodeLine ? kCodeTitle : 0;
+  format.setTopMargin(above);
+  return format;
+}
+
+QTextCharFormat MarkdownDocument::charFormat(const MarkdownBlock& block) const {
+  QTextCharFormat format;
+  if (block.kind == MarkdownBlock::Kind::kCodeLine) {
+    format.setFont(theme_.codeFont);
+  } else if (block.kind == MarkdownBlock::Kind::kRule) {
+    QFont font = theme_.textFont;
+    font.setPixelSize(kRuleFontPixels);
+    format.setFont(font);
+  } else if (block.kind == MarkdownBlock::Kind::kHeading) {
+    constexpr double kScales[] = {1.5, 1.3, 1.15, 1.0, 1.0, 0.93};
+    QFont font = theme_.textFont;
+    const double scale = kScales[std::clamp(block.level, 1, 6) - 1];
+    font.setPixelSize(static_cast<int>(std::lround(font.pixelSize() * scale)));
+    font.setWeight(QFont::DemiBold);
+    format.setFont(font);
+  }
+  return format;
+}
+
+void MarkdownDocument::insertBlock(QTextCursor& cursor, const MarkdownBlock& block, bool first) {
+  QTextBlockFormat format = blockFormat(block, first);
+  const QTextCharFormat base = charFormat(block);
+  if (block.table) {
+    format = {};
+    format.setProperty(kGuard, true);
+  }
+  if (first) {
+    cursor.setBlockFormat(format);
+    cursor.setBlockCharFormat(base);
+  } else {
+    cursor.insertBlock(format, base);
+  }
+  shown_.push_back(
+      {0, cursor.position(), block.kind, block.firstLine, block.lastLine, block.language});
+  if (block.table) {
+    insertTable(cursor, *block.table, indentOf(block.containers));
+    cursor.movePosition(QTextCursor::End);
+    cursor.setBlockFormat(format);
+  } else {
+    insertRuns(cursor, block.runs, base);
+  }
+}
+
+void MarkdownDocument::insertTable(QTextCursor& cursor, const MarkdownTable& table,
+                                   int leftMargin) {
+  const int columns = std::max(1, static_cast<int>(table.alignments.size()));
+  const int rows = std::max(1, static_cast<int>(table.rows.size()));
+  QTextTableFormat format;
+  format.setBorderCollapse(true);
+  format.setBorder(1);
+  format.setBorderBrush(theme_.colors.border);
+  format.setBorderStyle(QTextFrameFormat::BorderStyle_Solid);
+  format.setCellPadding(7);
+  format.setCellSpacing(0);
+  format.setHeaderRowCount(1);
+  format.setLeftMargin(leftMargin);
+  format.setTopMargin(kCodeSpace);
+  format.setBottomMargin(kCodeSpace);
+  QTextTable* shown = cursor.insertTable(rows, columns, format);
+  for (int row = 0; row < static_cast<int>(table.rows.size()); ++row) {
+    const auto& cells = table.rows[static_cast<std::size_t>(row)];
+    for (int column = 0; column < columns; ++column) {
+      QTextTableCell cell = shown->cellAt(row, column);
+      QTextCharFormat base;
+      if (row == 0) {
+        QTextTableCellFormat header;
+        header.setBackground(theme_.colors.codeBox);
+        cell.setFormat(header);
+        base.setFontWeight(QFont::DemiBold);
+      }
+      QTextCursor inside = cell.firstCursorPosition();
+      const Qt::Alignment alignment = table.alignments[static_cast<std::size_t>(column)];
+      if (alignment != Qt::AlignLeft) {
+        QTextBlockFormat aligned;
+        aligned.setAlignment(alignment);
+        inside.setBlockFormat(aligned);
+      }
+      if (static_cast<std::size_t>(column) < cells.size()) {
+        insertRuns(inside, cells[static_cast<std::size_t>(column)], base);
+      }
+    }
+  }
+}
+
+void MarkdownDocument::insertRuns(QTextCursor& cursor, const MarkdownRuns& runs,
+                                  const QTextCharFormat& base) const {
+  const ThemeColors& colors = theme_.colors;
+  for (const MarkdownRun& run : runs) {
+    QTextCharFormat format = base;
+    if ((run.style & MarkdownRun::kCode) != 0) {
+      QFont font = theme_.codeFont;
+      if (base.hasProperty(QTextFormat::FontPixelSize)) {
+        font.setPixelSize(static_cast<int>(std::lround(base.font().pixelSize() * 0.9)));
+      }
+      font.setWeight(static_cast<QFont::Weight>(
+          base.hasProperty(QTextFormat::FontWeight) ? base.fontWeight() : int{QFont::Normal}));
+      format.setFont(font);
+      format.setBackground(colors.codeInline);
+    }
+    if ((run.style & MarkdownRun::kBold) != 0) format.setFontWeight(QFont::Bold);
+    if ((run.style & MarkdownRun::kItalic) != 0) format.setFontItalic(true);
+    if ((run.style & MarkdownRun::kStrike) != 0) format.setFontStrikeOut(true);
+    if ((run.style & MarkdownRun::kMuted) != 0) format.setForeground(colors.textMuted);
+    if ((run.style & MarkdownRun::kKeyword) != 0) format.setForeground(colors.codeKeyword);
+    if ((run.style & MarkdownRun::kString) != 0) format.setForeground(colors.codeString);
+    if ((run.style & MarkdownRun::kComment) != 0) format.setForeground(colors.codeComment);
+    if ((run.style & MarkdownRun::kNumber) != 0) format.setForeground(colors.codeNumber);
+    if ((run.style & MarkdownRun::kLink) != 0) {
+      format.setForeground(colors.link);
+      format.setFontUnderline(true);
+      format.setAnchor(true);
+      format.setAnchorHref(run.link);
+      format.setToolTip(run.link);
+    }
+    cursor.insertText(run.text, format);
+  }
+}
+
+// --- Geometry -----------------------------------------------------------------------------------
+
+QRectF MarkdownDocument::blockRect(int position) const {
+  return document_->documentLayout()->blockBoundingRect(document_->findBlock(position));
+}
+
+/// The last block that begins at or above `y`.
+std::size_t MarkdownDocument::firstShownAt(double y) const {
+  const auto above = std::partition_point(shown_.begin(), shown_.end(), [&](const Shown& shown) {
+    return blockRect(shown.position).top() <= y;
+  });
+  return above == shown_.begin() ? 0 : static_cast<std::size_t>(above - shown_.begin()) - 1;
+}
+
+CodeBox MarkdownDocument::makeCodeBox(std::size_t firstLine, std::size_t lastLine) const {
+  CodeBox box;
+  const QTextBlock last = document_->findBlock(shown_[lastLine].position);
+  box.first = shown_[firstLine].position;
+  box.last = last.position() + last.length() - 1;
+  box.language = shown_[firstLine].language;
+  const QTextBlock begin = document_->findBlock(box.first);
+  const double left = begin.blockFormat().leftMargin() - kCodePadding;
+  const double top = blockRect(box.first).top() - kCodeTitle;
+  const double bottom = blockRect(last.position()).bottom() + kCodePadding;
+  box.rect = QRectF(left, top, document_->textWidth() - left, bottom - top);
+  box.buttonRect = QRectF(box.rect.right() - 28, top + 3, 24, 24);
+  return box;
+}
+
+std::vector<CodeBox> MarkdownDocument::codeBoxes(const QRectF& clip) const {
+  std::vector<CodeBox> boxes;
+  if (shown_.empty()) return boxes;
+  std::size_t i = firstShownAt(clip.top());
+  while (i > 0 && shown_[i].kind == MarkdownBlock::Kind::kCodeLine && !shown_[i].firstLine) --i;
+  while (i < shown_.size()) {
+    if (blockRect(shown_[i].position).top() - kCodeTitle > clip.bottom()) break;
+    if (shown_[i].kind != MarkdownBlock::Kind::kCodeLine) {
+      ++i;
+      continue;
+    }
+    std::size_t last = i;
+    while (last + 1 < shown_.size() && !shown_[last].lastLine) ++last;
+    boxes.push_back(makeCodeBox(i, last));
+    i = last + 1;
+  }
+  return boxes;
+}
+
+int MarkdownDocument::positionAt(const QPointF& point, bool exact) const {
+  return document_->documentLayout()->hitTest(point, exact ? Qt::ExactHit : Qt::FuzzyHit);
+}
+
+QString MarkdownDocument::linkAt(const QPointF& point) const {
+  return document_->documentLayout()->anchorAt(point);
+}
+
+QRectF MarkdownDocument::cursorRect(int position) const {
+  const QTextBlock block = document_->findBlock(position);
+  if (!block.isValid()) return {};
+  const QRectF rect = blockRect(position);
+  const QTextLayout* layout = block.layout();
+  const int inside = position - block.position();
+  const QTextLine line = layout->lineForTextPosition(inside);
+  if (!line.isValid()) return QRectF(rect.topLeft(), QSizeF(1, rect.height()));
+  const QTextLine top = layout->lineAt(0);
+  return {rect.left() + line.cursorToX(inside) - top.x(), rect.top() + line.y() - top.y(), 1,
+          line.height()};
+}
+
+// --- Text ---------------------------------------------------------------------------------------
+
+QString MarkdownDocument::plainText() const {
+  return plainText(0, document_->characterCount() - 1);
+}
+
+QString MarkdownDocument::plainText(int first, int last) const {
+  QString result;
+  bool started = false;
+  for (QTextBlock block = document_->findBlock(first); block.isValid() && block.position() <= last;
+       block = block.next()) {
+    const QTextBlockFormat format = block.blockFormat();
+    if (format.boolProperty(kGuard)) continue;
+    QTextCursor cursor(block);
+    const QTextTable* table = cursor.currentTable();
+    const QTextTableCell cell = table != nullptr ? table->cellAt(cursor) : QTextTableCell();
+    if (started && !format.boolProperty(kContinues)) {
+      const bool sameRow = table != nullptr && cell.column() > 0;
+      const bool sameTable = table != nullptr && cell.row() > 0;
+      result += sameRow                                    ? QStringLiteral("\t")
+                : sameTable || format.boolProperty(kTight) ? QStringLiteral("\n")
+                                                           : QStringLiteral("\n\n");
+    }
+    started = true;
+    const int from = std::max(first, block.position()) - block.position();
+    const int to = std::min(last - block.position(), block.length() - 1);
+    const QString marker = format.stringProperty(kMarker);
+    if (from == 0 && !marker.isEmpty() && to > 0) {
+      const qsizetype depth = format.stringProperty(kContainers).count(QLatin1Char('l'));
+      result += QString(std::max<qsizetype>(0, depth - 1) * 2, QLatin1Char(' ')) + marker +
+                QLatin1Char(' ');
+    }
+    if (format.intProperty(kKind) == static_cast<int>(MarkdownBlock::Kind::kRule) &&
+        table == nullptr) {
+      result += QStringLiteral("---");
+    }
+    result += isolatedLines(block.text().mid(from, to - from));
+  }
+  return result;
+}
+
+QString MarkdownDocument::codeText(const CodeBox& box) const {
+  return plainText(box.first, box.last);
+}
+
+// --- Painting -----------------------------------------------------------------------------------
+
+void MarkdownDocument::paint(
+    QPainter& painter, const QRectF& clip,
+    const QVector<QAbstractTextDocumentLayout::Selection>& selections) const {
+  painter.save();
+  painter.setRenderHint(QPainter::Antialiasing);
+  painter.setPen(Qt::NoPen);
+  for (const CodeBox& box : codeBoxes(clip)) {
+    painter.setBrush(theme_.colors.codeBox);
+    painter.setPen(QPen(theme_.colors.separator, 1));
+    painter.drawRoundedRect(box.rect.adjusted(0.5, 0.5, -0.5, -0.5), theme_.metrics.radius,
+                            theme_.metrics.radius);
+    painter.setFont(theme_.smallFont);
+    painter.setPen(theme_.colors.textMuted);
+    const QRectF title(box.rect.left() + kCodePadding, box.rect.top() + 1, box.rect.width() - 48,
+                       kCodeTitle - 2);
+    const QFontMetricsF metrics(theme_.smallFont);
+    painter.drawText(title, Qt::AlignVCenter | Qt::AlignLeft,
+                     metrics.elidedText(box.language.isEmpty() ? QObject::tr("Code") : box.language,
+                                        Qt::ElideRight, title.width()));
+  }
+  painter.restore();
+
+  QAbstractTextDocumentLayout::PaintContext context;
+  context.clip = clip;
+  context.palette.setColor(QPalette::Text, theme_.colors.text);
+  context.selections = selections;
+  painter.save();
+  painter.setClipRect(clip, Qt::IntersectClip);
+  document_->documentLayout()->draw(&painter, context);
+  painter.restore();
+  paintMarkers(painter, clip);
+}
+
+namespace {
+
+void paintBullet(QPainter& painter, const QPointF& center, qsizetype depth, const QColor& color) {
+  if (depth % 3 == 2) {
+    painter.setPen(QPen(color, 1.2));
+    painter.setBrush(Qt::NoBrush);
+    painter.drawEllipse(center, 2.4, 2.4);
+    return;
+  }
+  painter.setPen(Qt::NoPen);
+  painter.setBrush(color);
+  if (depth % 3 == 1) {
+    painter.drawEllipse(center, 2.6, 2.6);
+  } else {
+    painter.drawRect(QRectF(center.x() - 2.2, center.y() - 2.2, 4.4, 4.4));
+  }
+}
+
+void paintCheckBox(QPainter& painter, const QPointF& center, bool done, const ThemeColors& colors) {
+  const QRectF box(center.x() - 7, center.y() - 7, 14, 14);
+  painter.setPen(QPen(done ? colors.accent : colors.textMuted, 1.3));
+  painter.setBrush(done ? QBrush(colors.accent) : QBrush(Qt::NoBrush));
+  painter.drawRoundedRect(box, 3, 3);
+  if (!done) return;
+  painter.setPen(QPen(colors.accentText, 1.8, Qt::SolidLine, Qt::RoundCap, Qt::RoundJoin));
+  painter.drawPolyline(QPolygonF({{box.left() + 3.5, box.top() + 7.3},
+                                  {box.left() + 6, box.top() + 10},
+                                  {box.left() + 10.7, box.top() + 4.3}}));
+}
+
+}  // namespace
+
+void MarkdownDocument::paintMarkers(QPainter& painter, const QRectF& clip) const {
+  if (shown_.empty()) return;
+  painter.save();
+  painter.setRenderHint(QPainter::Antialiasing);
+  const ThemeColors& colors = theme_.colors;
+  QByteArray above;  // containers of the block before
+  double aboveBottom = 0;
+  const std::size_t start = firstShownAt(clip.top());
+  for (std::size_t i = start > 0 ? start - 1 : 0; i < shown_.size(); ++i) {
+    const QTextBlock block = document_->findBlock(shown_[i].position);
+    const QRectF rect = document_->documentLayout()->blockBoundingRect(block);
+    if (rect.top() > clip.bottom() + 60) break;
+    const QTextBlockFormat format = block.blockFormat();
+    const QByteArray containers = format.stringProperty(kContainers).toLatin1();
+    const bool code = shown_[i].kind == MarkdownBlock::Kind::kCodeLine;
+
+    const double top = code && shown_[i].firstLine ? rect.top() - kCodeTitle : rect.top();
+    const double bottom = code && shown_[i].lastLine ? rect.bottom() + kCodePadding : rect.bottom();
+    for (qsizetype depth = 0; depth < containers.size(); ++depth) {
+      if (containers[depth] != 'q') continue;
+      const bool joins = above.left(depth + 1) == containers.left(depth + 1);
+      const double from = joins ? aboveBottom : top;
+      painter.setPen(Qt::NoPen);
+      painter.setBrush(colors.border);
+      painter.drawRect(QRectF(indentOf(containers, depth), from, kQuoteBar, bottom - from));
+    }
+    above = containers;
+    aboveBottom = bottom;
+
+    if (shown_[i].kind == MarkdownBlock::Kind::kRule) {
+      const double left = format.leftMargin();
+      painter.fillRect(
+          QRectF(left, std::floor(rect.center().y()), document_->textWidth() - left, 1),
+          colors.border);
+    }
+    const QString marker = format.stringProperty(kMarker);
+    if (marker.isEmpty()) continue;
+    // Code and tables in a list item have no first line of text to stand beside.
+    const QTextLine line =
+        block.layout()->lineCount() > 0 ? block.layout()->lineAt(0) : QTextLine();
+    const double ascent = line.isValid() ? line.ascent() : 0;
+    const double left = indentOf(containers);
+    const QFontMetricsF metrics(theme_.textFont);
+    const QPointF center(left - 13, rect.top() + ascent - metrics.xHeight() / 2.0);
+    if (marker == QChar(kBulletMarker)) {
+      paintBullet(painter, center, containers.count('l'), colors.textMuted);
+    } else if (marker == QChar(kTaskOpenMarker) || marker == QChar(kTaskDoneMarker)) {
+      paintCheckBox(painter, QPointF(left - 13, rect.top() + ascent - metrics.capHeight() / 2.0),
+                    marker == QChar(kTaskDoneMarker), colors);
+    } else {
+      painter.setFont(theme_.textFont);
+      painter.setPen(colors.textMuted);
+      painter.drawText(QPointF(left - 7 - metrics.horizontalAdvance(marker), rect.top() + ascent),
+                       marker);
+    }
+  }
+  painter.restore();
+}
+
+}  // namespace longhand::ui
