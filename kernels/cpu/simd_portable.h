@@ -9,7 +9,7 @@ namespace {
 
 struct Simd {
   using Float [[gnu::vector_size(16)]] = float;
-  using Words [[gnu::vector_size(16)]] = std::uint32_t;
+  using Uints [[gnu::vector_size(16)]] = std::uint32_t;
   using Ints [[gnu::vector_size(16)]] = std::int32_t;
 
   static constexpr std::int64_t kLanes = 4;
@@ -51,16 +51,16 @@ struct Simd {
   }
 
   static Float loadHalf(const std::uint16_t* p) {
-    const Words half{p[0], p[1], p[2], p[3]};
-    const Words magnitude = half & 0x7fffU;
+    const Uints half{p[0], p[1], p[2], p[3]};
+    const Uints magnitude = half & 0x7fffU;
     // Scaling by 2^112 re-biases the exponent and normalizes subnormals; infinity and NaN apart.
-    const Words finite = bitCast<Words>(bitCast<Float>(magnitude << 13) * 0x1p112F);
-    const Words special = 0x7f800000U | (magnitude << 13);
-    const Words isSpecial = bitCast<Words>(magnitude >= 0x7c00U);
+    const Uints finite = bitCast<Uints>(bitCast<Float>(magnitude << 13) * 0x1p112F);
+    const Uints special = 0x7f800000U | (magnitude << 13);
+    const Uints isSpecial = bitCast<Uints>(magnitude >= 0x7c00U);
     return bitCast<Float>((isSpecial & special) | (~isSpecial & finite) | ((half & 0x8000U) << 16));
   }
   static Float loadBfloat(const std::uint16_t* p) {
-    return bitCast<Float>(Words{p[0], p[1], p[2], p[3]} << 16);
+    return bitCast<Float>(Uints{p[0], p[1], p[2], p[3]} << 16);
   }
 
   // --- NF4 --------------------------------------------------------------------------------------
@@ -69,17 +69,22 @@ struct Simd {
     const float* values;  // [16]
   };
   static Codebook loadCodebook(const float* values) { return {values}; }
+  /// kLanes words of 8 codes. Ordinary registers here: taking numbers out of a vector costs more.
+  struct Words {
+    std::uint64_t first;  // words 0 and 1
+    std::uint64_t second;
+  };
   static Words loadWords(const std::uint8_t* p) {
     Words v;
     __builtin_memcpy(&v, p, sizeof(v));
     return v;
   }
-  static Words shiftRight4(Words v) { return v >> 4; }
+  /// The next code of every word; what comes down from word 1 into word 0 is never looked at.
+  static Words shiftRight4(Words v) { return {v.first >> 4U, v.second >> 4U}; }
   /// The numbers of the lowest 4 bits of each word.
   static Float lookUp(Codebook codebook, Words words) {
-    const Words codes = words & 15U;
-    return Float{codebook.values[codes[0]], codebook.values[codes[1]], codebook.values[codes[2]],
-                 codebook.values[codes[3]]};
+    return Float{codebook.values[words.first & 15U], codebook.values[(words.first >> 32U) & 15U],
+                 codebook.values[words.second & 15U], codebook.values[(words.second >> 32U) & 15U]};
   }
   /// The numbers of kLanes codes in their order, from kLanes / 2 bytes.
   static Float lookUpInOrder(Codebook codebook, const std::uint8_t* p) {
