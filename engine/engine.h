@@ -61,6 +61,7 @@ struct GenerateOptions {
   SamplerConfig sampler;
   std::int64_t maxTokens = 0;  // 0: until the context is full (whose memory is then reserved)
   std::vector<std::string> stopTexts;  // generation ends before the first of these
+  bool ignoresEndOfText = false;       // for measurements: EOS is a token like any other
 };
 
 /// Callbacks of one generate(), called on its thread. Empty functions are allowed.

@@ -96,7 +96,8 @@ GenerateResult generateText(Session& session, const Tokenizer* tokenizer,
       firstToken = Clock::now();
       result.firstTokenSeconds = secondsBetween(start, firstToken);
     }
-    if (std::find(eosTokens.begin(), eosTokens.end(), token) != eosTokens.end()) {
+    if (!options.ignoresEndOfText &&
+        std::find(eosTokens.begin(), eosTokens.end(), token) != eosTokens.end()) {
       result.stopReason = StopReason::kEndOfText;
       break;
     }

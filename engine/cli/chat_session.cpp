@@ -1,0 +1,196 @@
+#include "engine/cli/chat_session.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "engine/cli/commands.h"
+#include "engine/cli/output.h"
+#include "engine/cli/results.h"
+#include "engine/error.h"
+#include "engine/presets.h"
+#include "engine/utf8.h"
+
+#include <nlohmann/json.hpp>
+
+namespace longhand::engine::cli {
+namespace {
+
+constexpr const char* kHelp =
+    "/help          this list\n"
+    "/stats         speed of the last answer\n"
+    "/memory        bytes in use, by category\n"
+    "/preset NAME   other settings of the KV cache; the chat is read again with them\n"
+    "/quit          end (Ctrl+D, too); Ctrl+C stops an answer\n";
+
+}  // namespace
+
+ChatSession::ChatSession(const ChatOptions& options, Interrupt& interrupt)
+    : options_(options), interrupt_(interrupt), isInteractive_(isTerminal(STDIN_FILENO)) {
+  for (const std::string& path : options_.documents) {
+    documents_.push_back({std::filesystem::path(path).filename().string(), readTextFile(path)});
+  }
+  const InterruptScope scope(interrupt_);
+  engine_ = loadEngine(options_.model, options_.cache, scope.stop());
+  readDocuments();
+}
+
+/// Refuses documents that leave no room for a question, before anything is computed.
+void ChatSession::readDocuments() {
+  if (documents_.empty()) return;
+  const ChatTurn turn{firstUserMessage(documents_, "?"), {}, {}};
+  const auto nTokens = static_cast<std::int64_t>(
+      encodeChat(engine_->tokenizer(), options_.system, std::span(&turn, 1)).size());
+  if (nTokens >= engine_->contextLength()) {
+    throw Error(ErrorCode::kContextFull,
+                "The documents have " + formatCount(nTokens) + " tokens, but the context holds " +
+                    formatCount(engine_->contextLength()) + ".",
+                "Give a larger --context or a shorter document.");
+  }
+  if (options_.isJson) return;
+  std::cerr << documents_.front().fileName
+            << (documents_.size() > 1 ? " and other documents: " : ": ") << formatCount(nTokens)
+            << " tokens of a context of " << formatCount(engine_->contextLength()) << std::endl;
+}
+
+int ChatSession::run() {
+  greet();
+  std::string line;
+  while (!isEnding_) {
+    if (isInteractive_ && !options_.isJson) std::cout << "> " << std::flush;
+    if (!std::getline(std::cin, line)) break;
+    const std::string_view text = stripWhiteSpace(line);
+    if (text.empty()) continue;
+    try {
+      if (text.starts_with('/')) {
+        handleCommand(std::string(text));
+      } else {
+        answer(std::string(text));
+      }
+    } catch (const Error& error) {
+      reportError(error.line());
+    }
+  }
+  if (isInteractive_ && !isEnding_) std::cout << std::endl;  // after Ctrl+D
+  return isInteractive_ ? kSuccess : status_;
+}
+
+void ChatSession::greet() const {
+  if (!isInteractive_ || options_.isJson) return;
+  std::cout << engine_->modelConfig().name << " (" << weightFormatName(engine_->weightFormat())
+            << "), context " << formatCount(engine_->contextLength())
+            << " tokens. /help lists the commands.\n";
+  if (options_.model.model.empty()) {
+    std::cout << "This is the bundled demonstration model: it finds facts in simple texts and "
+                 "knows nothing else. Another model: --model DIR.\n";
+  }
+}
+
+void ChatSession::handleCommand(const std::string& line) {
+  const std::size_t blank = line.find_first_of(" \t");
+  const std::string name = line.substr(0, blank);
+  const std::string argument(
+      blank == std::string::npos ? "" : stripWhiteSpace(std::string_view(line).substr(blank)));
+  if (name == "/quit" || name == "/exit") {
+    isEnding_ = true;
+  } else if (name == "/help") {
+    std::cout << kHelp << std::flush;
+  } else if (name == "/stats") {
+    printStats();
+  } else if (name == "/memory") {
+    printMemory();
+  } else if (name == "/preset") {
+    changePreset(argument);
+  } else {
+    reportError("There is no command " + name + ". /help lists them.");
+  }
+}
+
+/// Values given by options stay as they are; only the preset under them changes.
+void ChatSession::changePreset(const std::string& id) {
+  CacheOptions cache = options_.cache;
+  cache.preset = presetById(id).id;
+  engine_->configureCache(cache.config(options_.model.weightFormat()), engine_->contextLength());
+  if (options_.isJson) {
+    printJson({{"preset", id}});
+  } else {
+    std::cout << presetById(id).name << ": " << presetById(id).description
+              << " The chat is read again with the next question.\n";
+  }
+}
+
+void ChatSession::printStats() const {
+  if (!lastResult_) {
+    std::cout << "No answer yet.\n";
+  } else if (options_.isJson) {
+    printJson(resultJson(*lastResult_));
+  } else {
+    std::cout << resultLine(*lastResult_) << '\n';
+  }
+}
+
+void ChatSession::printMemory() const {
+  const MemoryReport report = engine_->memory();
+  if (options_.isJson) {
+    printJson({{"bytes", memoryJson(report.use)},
+               {"cached_tokens", report.cachedTokens},
+               {"packed_tokens", report.packedTokens},
+               {"exact_tokens", report.exactTokens},
+               {"device_free_bytes", report.device.freeBytes},
+               {"device_total_bytes", report.device.totalBytes}});
+    return;
+  }
+  std::cout << memoryTable(report.use) << "  " << formatCount(report.cachedTokens)
+            << " tokens in the cache, " << formatCount(report.packedTokens) << " of them packed\n"
+            << "  device: " << formatBytes(report.device.freeBytes) << " of "
+            << formatBytes(report.device.totalBytes) << " free\n";
+}
+
+/// A question that fails is not part of the chat.
+void ChatSession::answer(const std::string& question) {
+  ChatTurn turn;
+  turn.user = turns_.empty() ? firstUserMessage(documents_, question) : question;
+  turns_.push_back(turn);
+  GenerateResult result;
+  try {
+    result = generateAnswer(encodeChat(engine_->tokenizer(), options_.system, turns_));
+  } catch (const Error&) {
+    turns_.pop_back();
+    throw;
+  }
+  if (options_.isJson) {
+    nlohmann::json json = resultJson(result);
+    json["question"] = question;
+    json["bytes"] = memoryJson(engine_->memory().use);
+    printJson(json);
+  } else {
+    std::cout << std::endl;
+  }
+  if (result.stopReason == StopReason::kContextFull) {
+    reportError(
+        "The context is full, so the answer ends here. Start again with a larger "
+        "--context.");
+  }
+  turns_.back().answer = result.text;
+  turns_.back().answerTokens = result.tokens;
+  lastResult_ = std::move(result);
+}
+
+GenerateResult ChatSession::generateAnswer(const std::vector<std::int32_t>& prompt) {
+  const InterruptScope scope(interrupt_);
+  GenerateObserver observer;
+  observer.prefill = showPrefillProgress;
+  if (!options_.isJson) {
+    observer.token = [](std::string_view text, std::int32_t) { std::cout << text << std::flush; };
+  }
+  return engine_->generate(prompt, options_.sampler.generateOptions(options_.model.folder()),
+                           observer, scope.stop());
+}
+
+void ChatSession::reportError(const std::string& text) {
+  std::cerr << "longhand-cli: " << text << std::endl;
+  status_ = kFailure;
+}
+
+}  // namespace longhand::engine::cli

@@ -1,0 +1,57 @@
+#pragma once
+// The conversation of `longhand-cli chat`: reads questions and slash commands from stdin, a line
+// each, and streams the answers to stdout.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/chat_template.h"
+#include "engine/cli/interrupt.h"
+#include "engine/cli/options.h"
+
+namespace longhand::engine::cli {
+
+struct ChatOptions {
+  ModelOptions model;
+  CacheOptions cache;
+  SamplerOptions sampler;
+  std::vector<std::string> documents;  // files
+  std::string system;
+  bool isJson = false;
+};
+
+class ChatSession {
+ public:
+  /// Loads the model and the documents. Throws Error, also when the documents do not fit the
+  /// context.
+  ChatSession(const ChatOptions& options, Interrupt& interrupt);
+
+  /// Until /quit or the end of stdin. Returns the exit status: a failure when a question could not
+  /// be answered.
+  int run();
+
+ private:
+  void readDocuments();
+  void greet() const;
+  void handleCommand(const std::string& line);
+  void changePreset(const std::string& id);
+  void printStats() const;
+  void printMemory() const;
+  void answer(const std::string& question);
+  GenerateResult generateAnswer(const std::vector<std::int32_t>& prompt);
+  void reportError(const std::string& text);
+
+  const ChatOptions& options_;
+  Interrupt& interrupt_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<ChatDocument> documents_;
+  std::vector<ChatTurn> turns_;
+  std::optional<GenerateResult> lastResult_;
+  bool isInteractive_ = false;  // stdin is a terminal
+  bool isEnding_ = false;
+  int status_ = 0;
+};
+
+}  // namespace longhand::engine::cli

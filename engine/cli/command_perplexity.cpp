@@ -1,0 +1,80 @@
+#include <unistd.h>
+
+#include <iomanip>
+#include <iostream>
+
+#include "engine/cli/commands.h"
+#include "engine/cli/options.h"
+#include "engine/cli/output.h"
+#include "engine/perplexity.h"
+
+#include <nlohmann/json.hpp>
+
+namespace longhand::engine::cli {
+namespace {
+
+struct PerplexityOptions {
+  ModelOptions model;
+  CacheOptions cache;
+  std::string file;
+  std::string mode = "prefill";
+  std::int64_t window = 0;
+  bool isJson = false;
+};
+
+void showProgress(std::int64_t done, std::int64_t total) {
+  if (!isTerminal(STDERR_FILENO)) return;
+  std::cerr << "\r" << formatCount(done) << " of " << formatCount(total) << " tokens\x1B[K";
+  if (done >= total) std::cerr << "\r\x1B[K";
+  std::cerr << std::flush;
+}
+
+int measure(const PerplexityOptions& options, Interrupt& interrupt) {
+  const InterruptScope scope(interrupt);
+  const std::string text = readPromptFile(options.file);
+  const std::unique_ptr<Engine> engine = loadEngine(options.model, options.cache, scope.stop());
+  const PerplexityResult result =
+      perplexity(*engine, engine->tokenizer().encode(text), options.window,
+                 options.mode == "stepwise", showProgress, scope.stop());
+  if (options.isJson) {
+    printJson({{"perplexity", result.perplexity},
+               {"tokens", result.tokens},
+               {"nll_sum", result.nllSum},
+               {"mode", options.mode},
+               {"key_bits", engine->cacheConfig().keyNbits},
+               {"value_bits", engine->cacheConfig().valueNbits}});
+  } else {
+    std::cout << "perplexity " << std::fixed << std::setprecision(4) << result.perplexity
+              << " over " << formatCount(result.tokens) << " tokens" << std::endl;
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+Command addPerplexityCommand(CLI::App& program) {
+  auto options = std::make_shared<PerplexityOptions>();
+  CLI::App* parser = program.add_subcommand(
+      "perplexity", "Measures how well the model predicts a text: lower is better");
+  parser->add_option("--file", options->file, "A text file, without its last newline; -: stdin")
+      ->required()
+      ->type_name("FILE");
+  parser
+      ->add_option("--mode", options->mode,
+                   "prefill: exact attention within a window. stepwise: token by token, as when "
+                   "answering, so that the quantized cache is read")
+      ->check(CLI::IsMember({"prefill", "stepwise"}))
+      ->capture_default_str();
+  parser
+      ->add_option("--window", options->window,
+                   "Tokens of a window; each begins with BOS and knows nothing of the one before. "
+                   "0: the context less one")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("TOKENS");
+  parser->add_flag("--json", options->isJson, "Print JSON: perplexity, tokens");
+  options->model.addTo(*parser);
+  options->cache.addTo(*parser);
+  return {parser, [options](Interrupt& interrupt) { return measure(*options, interrupt); }};
+}
+
+}  // namespace longhand::engine::cli

@@ -1,0 +1,363 @@
+#include "engine/cli/options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <iostream>
+#include <system_error>
+#include <utility>
+
+#include "engine/cli/output.h"
+#include "engine/error.h"
+#include "engine/presets.h"
+
+#include <nlohmann/json.hpp>
+
+namespace longhand::engine::cli {
+namespace {
+
+constexpr const char* kModelGroup = "Model";
+constexpr const char* kCacheGroup = "KV cache";
+constexpr const char* kSamplerGroup = "Sampling";
+
+const std::array<std::pair<const char*, WeightFormat>, 6> kWeightFormats = {{
+    {"auto", WeightFormat::kAuto},
+    {"f32", WeightFormat::kF32},
+    {"f16", WeightFormat::kF16},
+    {"bf16", WeightFormat::kBF16},
+    {"nf4", WeightFormat::kNf4},
+    {"nf4-single", WeightFormat::kNf4NoDoubleQuantization},
+}};
+
+CLI::IsMember bitsOfCodes() { return CLI::IsMember({16, 8, 4, 2}); }
+
+CLI::IsMember presetIds() {
+  std::vector<std::string> ids;
+  for (const Preset& preset : builtInPresets()) ids.push_back(preset.id);
+  return CLI::IsMember(ids);
+}
+
+template <typename Value, typename Target>
+void replaceIf(const std::optional<Value>& value, Target& target) {
+  if (value) target = *value;
+}
+
+/// do_sample of generation_config.json; nothing when the file does not say. A damaged file has been
+/// refused by the loading of the model.
+std::optional<bool> modelSamples(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "generation_config.json", std::ios::binary);
+  const nlohmann::json config = nlohmann::json::parse(file, nullptr, false);
+  if (!config.is_object()) return {};
+  const auto found = config.find("do_sample");
+  if (found == config.end() || !found->is_boolean()) return {};
+  return found->get<bool>();
+}
+
+}  // namespace
+
+void ModelOptions::addTo(CLI::App& command) {
+  command.add_option("--model", model, "Folder of the model; else the bundled demonstration model")
+      ->type_name("DIR")
+      ->group(kModelGroup);
+  std::vector<std::string> names;
+  for (const auto& [name, format] : kWeightFormats) names.emplace_back(name);
+  command
+      .add_option("--weights", weights,
+                  "Format of the weights in memory. auto: as in the file when under 1 GiB, else "
+                  "nf4. nf4-single: without double quantization")
+      ->check(CLI::IsMember(names))
+      ->capture_default_str()
+      ->group(kModelGroup);
+  command
+      .add_option("--context", contextLength, "Tokens that fit; 0: as many as it was trained on")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("TOKENS")
+      ->group(kModelGroup);
+  command
+      .add_option("--chunk", chunkTokens,
+                  "Tokens prefilled in one pass; 0: the whole prompt where memory allows")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("TOKENS")
+      ->group(kModelGroup);
+  command.add_option("--threads", threads, "Threads; 0: all cores of this process")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N")
+      ->group(kModelGroup);
+  command.add_option("--cpu-path", cpuPath, "Instruction set of the kernels")
+      ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512"}))
+      ->capture_default_str()
+      ->group(kModelGroup);
+}
+
+std::filesystem::path ModelOptions::folder() const {
+  return model.empty() ? bundledModelFolder() : std::filesystem::path(model);
+}
+
+WeightFormat ModelOptions::weightFormat() const {
+  return std::find_if(kWeightFormats.begin(), kWeightFormats.end(),
+                      [this](const auto& entry) { return weights == entry.first; })
+      ->second;
+}
+
+void CacheOptions::addTo(CLI::App& command) {
+  command
+      .add_option("--preset", preset,
+                  "Settings of the KV cache, default quality; the options below override it")
+      ->check(presetIds())
+      ->group(kCacheGroup);
+  command.add_option("--key-bits", keyNbits, "Bits of keys, in all layers")
+      ->check(bitsOfCodes())
+      ->group(kCacheGroup);
+  command.add_option("--value-bits", valueNbits, "Bits of values, in all layers")
+      ->check(bitsOfCodes())
+      ->group(kCacheGroup);
+  command.add_option("--group-size", groupSize, "Numbers that share a scale, and tokens of a page")
+      ->check(CLI::IsMember({32, 64, 128}))
+      ->group(kCacheGroup);
+  command.add_option("--residual-length", residualLength, "Newest tokens kept exactly")
+      ->check(CLI::Range(0, 4096))
+      ->type_name("TOKENS")
+      ->group(kCacheGroup);
+  command.add_option("--sink-length", sinkLength, "First tokens kept exactly")
+      ->check(CLI::Range(0, 4096))
+      ->type_name("TOKENS")
+      ->group(kCacheGroup);
+  command
+      .add_option("--first-layers", firstLayers, "Number of first layers with bits of their own")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N")
+      ->group(kCacheGroup);
+  command.add_option("--first-layers-key-bits", firstLayersKeyNbits, "Bits of keys there")
+      ->check(bitsOfCodes())
+      ->group(kCacheGroup);
+  command.add_option("--first-layers-value-bits", firstLayersValueNbits, "Bits of values there")
+      ->check(bitsOfCodes())
+      ->group(kCacheGroup);
+  command.add_option("--scheme", scheme, "How numbers become codes, default asymmetric")
+      ->check(CLI::IsMember({"asymmetric", "symmetric"}))
+      ->group(kCacheGroup);
+  command.add_option("--solver", solver, "How scale and min are found, default minmax")
+      ->check(CLI::IsMember({"minmax", "hqq"}))
+      ->group(kCacheGroup);
+  command
+      .add_option("--exact-type", exactType,
+                  "Type of tokens kept exactly. auto: f32 with --weights f32 (so that logits are "
+                  "within 1e-4 of a float64 computation), else f16")
+      ->check(CLI::IsMember({"auto", "f16", "f32"}))
+      ->capture_default_str()
+      ->group(kCacheGroup);
+}
+
+KvCacheConfig CacheOptions::config(WeightFormat weights) const {
+  KvCacheConfig config =
+      presetById(preset.empty() ? kDefaultPresetId : std::string_view(preset)).cache;
+  replaceIf(keyNbits, config.keyNbits);
+  replaceIf(keyNbits, config.firstLayersKeyNbits);
+  replaceIf(valueNbits, config.valueNbits);
+  replaceIf(valueNbits, config.firstLayersValueNbits);
+  replaceIf(groupSize, config.groupSize);
+  replaceIf(residualLength, config.residualLength);
+  replaceIf(sinkLength, config.sinkLength);
+  replaceIf(firstLayers, config.firstLayers);
+  replaceIf(firstLayersKeyNbits, config.firstLayersKeyNbits);
+  replaceIf(firstLayersValueNbits, config.firstLayersValueNbits);
+  if (scheme == "asymmetric") config.scheme = kernels::QuantScheme::kAsymmetric;
+  if (scheme == "symmetric") config.scheme = kernels::QuantScheme::kSymmetric;
+  if (solver == "minmax") config.solver = kernels::QuantSolver::kMinMax;
+  if (solver == "hqq") config.solver = kernels::QuantSolver::kHqq;
+  const bool isF32 = exactType == "auto" ? weights == WeightFormat::kF32 : exactType == "f32";
+  config.exactType = isF32 ? kernels::DataType::kF32 : kernels::DataType::kF16;
+  config.validate();
+  return config;
+}
+
+void SamplerOptions::addTo(CLI::App& command) {
+  const SamplerConfig standard;
+  const auto text = [](double value) {
+    std::string digits = std::to_string(value);
+    digits.erase(digits.find_last_not_of('0') + 1);
+    return ", default " + digits;
+  };
+  auto* greedy = command.add_flag("--greedy", isGreedy, "Always take the most likely token")
+                     ->group(kSamplerGroup);
+  command
+      .add_option("--temperature", temperature,
+                  "0: greedy" + text(standard.temperature) +
+                      " (greedy when the model's generation_config.json says so)")
+      ->excludes(greedy)
+      ->group(kSamplerGroup);
+  command
+      .add_option(
+          "--top-k", topK,
+          "Choose among the K best tokens; 0: off, default " + std::to_string(standard.topK))
+      ->excludes(greedy)
+      ->group(kSamplerGroup);
+  command
+      .add_option("--top-p", topP,
+                  "Choose among the best tokens that together have probability P; 1: off" +
+                      text(standard.topP))
+      ->excludes(greedy)
+      ->group(kSamplerGroup);
+  command
+      .add_option("--min-p", minP,
+                  "Only tokens with P times the probability of the best one; 0: off, the default")
+      ->excludes(greedy)
+      ->group(kSamplerGroup);
+  command
+      .add_option("--repetition-penalty", repetitionPenalty,
+                  "Makes tokens of the last " + std::to_string(standard.repetitionWindow) +
+                      " less likely; 1: off, the default")
+      ->group(kSamplerGroup);
+  command.add_option("--seed", seed, "The same seed gives the same tokens")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(kSamplerGroup);
+  command.add_option("--max-tokens", maxTokens, "Tokens to generate; 0: until the context is full")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(kSamplerGroup);
+  command.add_option("--stop", stopTexts, "End before this text; may be given several times")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(kSamplerGroup);
+}
+
+GenerateOptions SamplerOptions::generateOptions(const std::filesystem::path& modelFolder) const {
+  GenerateOptions options;
+  const bool saysHow = temperature || topK || topP || minP;
+  if (isGreedy || (!saysHow && modelSamples(modelFolder) == false)) {
+    options.sampler.temperature = 0.0;
+  }
+  replaceIf(temperature, options.sampler.temperature);
+  replaceIf(topK, options.sampler.topK);
+  replaceIf(topP, options.sampler.topP);
+  replaceIf(minP, options.sampler.minP);
+  replaceIf(repetitionPenalty, options.sampler.repetitionPenalty);
+  options.sampler.seed = seed;
+  options.sampler.validate();
+  options.maxTokens = maxTokens;
+  options.stopTexts = stopTexts;
+  return options;
+}
+
+void PromptOptions::addTo(CLI::App& command) {
+  command.add_option("--prompt", text, "The prompt; the token BOS is put before it")
+      ->type_name("TEXT");
+  command
+      .add_option("--prompt-file", file,
+                  "The same from a text file, without its last newline; -: from stdin")
+      ->type_name("FILE");
+  command.add_option("--tokens", tokens, "The prompt as token ids, BOS included: 1,2,3")
+      ->type_name("IDS");
+}
+
+void PromptOptions::requireOne() const {
+  const int nSources = (text ? 1 : 0) + (file.empty() ? 0 : 1) + (tokens ? 1 : 0);
+  if (nSources != 1) {
+    throw UsageError("give one of --prompt, --prompt-file and --tokens");
+  }
+}
+
+std::string PromptOptions::readText() const { return text ? *text : readPromptFile(file); }
+
+std::vector<std::int32_t> PromptOptions::encode(const Engine& engine) const {
+  if (!tokens) {
+    std::vector<std::int32_t> ids = engine.tokenizer().encode(readText());
+    ids.insert(ids.begin(), bosToken(engine));
+    return ids;
+  }
+  std::vector<std::int32_t> ids = parseTokens(*tokens);
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= engine.modelConfig().vocabSize) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "Token " + std::to_string(id) + " is not in the model's vocabulary of " +
+                      std::to_string(engine.modelConfig().vocabSize) + " tokens.");
+    }
+  }
+  return ids;
+}
+
+std::vector<std::int32_t> parseTokens(const std::string& text) {
+  std::vector<std::int32_t> ids;
+  const char* at = text.data();
+  const char* const end = text.data() + text.size();
+  while (true) {
+    while (at != end && *at == ' ') ++at;
+    std::int32_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc()) break;
+    ids.push_back(id);
+    at = next;
+    while (at != end && *at == ' ') ++at;
+    if (at == end) return ids;
+    if (*at != ',') break;
+    ++at;
+  }
+  throw Error(ErrorCode::kInvalidArgument, "\"" + text + "\" is no list of token ids.",
+              "Write it like 1,15043,29991.");
+}
+
+std::int32_t bosToken(const Engine& engine) {
+  const std::int32_t bos = engine.tokenizer().bosToken();
+  return bos >= 0 ? bos : engine.modelConfig().bosToken;
+}
+
+std::filesystem::path bundledModelFolder() {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path executable = fs::read_symlink("/proc/self/exe", error);
+  for (const fs::path& resources :
+       {executable.parent_path() / "../share/longhand", fs::path(LONGHAND_INSTALLED_RESOURCES),
+        fs::path(LONGHAND_SOURCE_RESOURCES)}) {
+    const fs::path folder = resources / "longhand-demo";
+    if (fs::exists(folder / "config.json", error)) return folder.lexically_normal();
+  }
+  throw Error(ErrorCode::kFileNotFound, "The bundled model was not found beside the program.",
+              "Give a model folder with --model.");
+}
+
+std::string weightFormatName(WeightFormat format) {
+  return std::find_if(kWeightFormats.begin(), kWeightFormats.end(),
+                      [format](const auto& entry) { return format == entry.second; })
+      ->first;
+}
+
+std::unique_ptr<Engine> loadEngine(const ModelOptions& model, const CacheOptions& cache,
+                                   std::stop_token stop) {
+  EngineOptions options;
+  options.weights = model.weightFormat();
+  options.cache = cache.config(options.weights);
+  options.contextLength = model.contextLength;
+  options.threads = model.threads;
+  options.cpuPath = model.cpuPath;
+  options.chunkTokens = model.chunkTokens;
+  LoadProgress progress;
+  if (isTerminal(STDERR_FILENO)) {
+    progress = [](std::uint64_t done, std::uint64_t total) {
+      std::cerr << "\rLoading " << formatBytes(done) << " of " << formatBytes(total) << "\x1B[K";
+      if (done >= total) std::cerr << "\r\x1B[K";
+      std::cerr << std::flush;
+    };
+  }
+  return Engine::load(model.folder(), options, progress, std::move(stop));
+}
+
+void showPrefillProgress(const PrefillProgress& progress) {
+  if (!isTerminal(STDERR_FILENO)) return;
+  if (progress.tokensDone >= progress.tokensTotal) {
+    std::cerr << "\r\x1B[K" << std::flush;
+    return;
+  }
+  std::cerr << "\rReading " << formatCount(progress.tokensDone) << " of "
+            << formatCount(progress.tokensTotal) << " tokens, "
+            << static_cast<std::int64_t>(progress.tokensPerSecond) << " tokens/s, "
+            << static_cast<std::int64_t>(progress.secondsLeft + 0.5) << " s left\x1B[K"
+            << std::flush;
+}
+
+}  // namespace longhand::engine::cli

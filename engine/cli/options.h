@@ -1,0 +1,113 @@
+#pragma once
+// The options that several commands share: how they are spelled, and what they mean to the engine.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+#include <CLI/CLI.hpp>
+
+namespace longhand::engine::cli {
+
+/// A wrong combination of options: exit status 2, like everything that the parser itself refuses.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Which model, in which form, on how many threads.
+struct ModelOptions {
+  std::string model;  // folder; empty: the bundled one
+  std::string weights = "auto";
+  std::int64_t contextLength = 0;
+  std::int64_t chunkTokens = 0;
+  int threads = 0;
+  std::string cpuPath = "auto";
+
+  void addTo(CLI::App& command);
+  /// The folder, or that of the bundled model. Throws Error kFileNotFound.
+  std::filesystem::path folder() const;
+  WeightFormat weightFormat() const;
+};
+
+/// A preset, and values that override it.
+struct CacheOptions {
+  std::string preset;
+  std::optional<int> keyNbits;
+  std::optional<int> valueNbits;
+  std::optional<int> groupSize;
+  std::optional<std::int64_t> residualLength;
+  std::optional<std::int64_t> sinkLength;
+  std::optional<int> firstLayers;
+  std::optional<int> firstLayersKeyNbits;
+  std::optional<int> firstLayersValueNbits;
+  std::string scheme;
+  std::string solver;
+  std::string exactType = "auto";
+
+  void addTo(CLI::App& command);
+  /// Bits given explicitly hold for all layers, so they also replace those of a preset's first
+  /// layers. Throws Error kInvalidArgument.
+  KvCacheConfig config(WeightFormat weights) const;
+};
+
+/// How tokens are chosen and when generation ends.
+struct SamplerOptions {
+  bool isGreedy = false;
+  std::optional<double> temperature;
+  std::optional<int> topK;
+  std::optional<double> topP;
+  std::optional<double> minP;
+  std::optional<double> repetitionPenalty;
+  std::uint64_t seed = 0;
+  std::int64_t maxTokens = 0;
+  std::vector<std::string> stopTexts;
+
+  void addTo(CLI::App& command);
+  /// Where no option says how to sample, a model whose generation_config.json has do_sample false
+  /// decodes greedily.
+  GenerateOptions generateOptions(const std::filesystem::path& modelFolder) const;
+};
+
+/// Where the tokens of a command come from: one of text, file, ids.
+struct PromptOptions {
+  std::optional<std::string> text;
+  std::string file;
+  std::optional<std::string> tokens;
+
+  void addTo(CLI::App& command);
+  /// Throws UsageError unless exactly one source was given.
+  void requireOne() const;
+  /// The text, from the option or the file.
+  std::string readText() const;
+  /// BOS and the text's tokens, or the given ids. Throws Error kInvalidArgument for ids outside the
+  /// vocabulary.
+  std::vector<std::int32_t> encode(const Engine& engine) const;
+};
+
+/// "1,2,3" -> ids. Throws Error kInvalidArgument.
+std::vector<std::int32_t> parseTokens(const std::string& text);
+/// The token that texts begin with: the tokenizer's BOS, else the model's.
+std::int32_t bosToken(const Engine& engine);
+
+/// The folder of the bundled model: beside the executable, under the install prefix, or in the
+/// source tree. Throws Error kFileNotFound.
+std::filesystem::path bundledModelFolder();
+
+/// "f32", "nf4", ...: the spelling of --weights.
+std::string weightFormatName(WeightFormat format);
+
+/// Loads the model, with progress on stderr when it is a terminal.
+std::unique_ptr<Engine> loadEngine(const ModelOptions& model, const CacheOptions& cache,
+                                   std::stop_token stop);
+
+/// Prefill progress on stderr when it is a terminal; the line is gone when all is done.
+void showPrefillProgress(const PrefillProgress& progress);
+
+}  // namespace longhand::engine::cli

@@ -1,0 +1,532 @@
+// The real longhand-cli as its users run it: output, JSON, exit statuses and error lines.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include <QElapsedTimer>
+#include <QProcess>
+#include <QTemporaryDir>
+#include <QTest>
+
+#include "tests/support/golden_file.h"
+#include "tests/support/paths.h"
+
+#include <nlohmann/json.hpp>
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+namespace tests = longhand::tests;
+
+namespace {
+
+struct Outcome {
+  int exitCode = -1;
+  std::string out;
+  std::string err;
+
+  json parsed() const { return json::parse(out); }
+  /// One line on stderr that begins with the program's name and holds `words`.
+  bool isErrorLine(const std::string& words) const {
+    const bool isOneLine = std::count(err.begin(), err.end(), '\n') == 1 && err.ends_with('\n');
+    return out.empty() && isOneLine && err.starts_with("longhand-cli: ") &&
+           err.find(words) != std::string::npos;
+  }
+};
+
+Outcome run(const QStringList& arguments, const QByteArray& input = {}) {
+  QProcess process;
+  process.start(LONGHAND_CLI, arguments);
+  process.write(input);
+  process.closeWriteChannel();
+  if (!process.waitForFinished(60000)) process.kill();
+  const bool hasExited = process.exitStatus() == QProcess::NormalExit;
+  Outcome outcome{hasExited ? process.exitCode() : -1,
+                  process.readAllStandardOutput().toStdString(),
+                  process.readAllStandardError().toStdString()};
+  if (outcome.exitCode != 0) qDebug() << arguments << outcome.err.c_str();
+  return outcome;
+}
+
+QString pathOf(const fs::path& path) { return QString::fromStdString(path.string()); }
+
+QString demoFolder() { return pathOf(tests::resourcePath("longhand-demo")); }
+
+QString idList(const std::vector<std::int32_t>& ids) {
+  QStringList texts;
+  for (const std::int32_t id : ids) texts << QString::number(id);
+  return texts.join(',');
+}
+
+std::vector<json> demoPrompts() {
+  std::ifstream file(tests::dataPath("longhand-demo/longhand-demo.json"));
+  return json::parse(file)["prompts"];
+}
+
+json demoPrompt(const std::string& name) {
+  for (const json& prompt : demoPrompts()) {
+    if (prompt["name"] == name) return prompt;
+  }
+  return {};
+}
+
+/// A writable copy of the bundled model, to be damaged.
+fs::path copyDemo(const QTemporaryDir& folder) {
+  const fs::path copy = fs::path(folder.path().toStdString()) / "model";
+  fs::create_directories(copy);
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.model", "model.safetensors"}) {
+    fs::copy_file(tests::resourcePath("longhand-demo") / name, copy / name);
+    fs::permissions(copy / name, fs::perms::owner_all);
+  }
+  return copy;
+}
+
+bool hasKeys(const json& object, std::initializer_list<const char*> keys) {
+  return std::all_of(keys.begin(), keys.end(),
+                     [&object](const char* key) { return object.contains(key); });
+}
+
+double gibOf(const json& bytes, std::initializer_list<const char*> keys) {
+  double sum = 0.0;
+  for (const char* key : keys) sum += bytes[key].get<double>();
+  return sum / (1024.0 * 1024.0 * 1024.0);
+}
+
+}  // namespace
+
+class CliTest : public QObject {
+  Q_OBJECT
+
+ private slots:
+  void saysWhatItCanDoAndItsVersion();
+  void usageErrorsExitWithTwoAndOneLine_data();
+  void usageErrorsExitWithTwoAndOneLine();
+  void failuresExitWithOneAndOneLine_data();
+  void failuresExitWithOneAndOneLine();
+  void damagedModelsAreRefusedWithTheFile();
+  void generatesTheTokensOfTheReference();
+  void generateWrapsAPromptInTheChatFormat();
+  void generateStreamsTheSameTextWithoutJson();
+  void generateEndsAtAStopTextAndAtTheLimit();
+  void theSameSeedGivesTheSameTokens();
+  void generateStartsFromBosAloneForAnEmptyPrompt();
+  void tokenizeShowsIdsAndPieces();
+  void logitsEqualTheReference();
+  void perplexityOfTheStoryEqualsTheReference();
+  void planSaysTheSizesOfTheDesign();
+  void planReadsFoldersConfigFilesAndShapes();
+  void explicitOptionsOverrideThePreset();
+  void benchMeasuresEveryDepthWithEveryCache();
+  void chatAnswersQuestionsAboutADocument();
+  void chatObeysItsCommands();
+  void chatGoesOnAfterAnError();
+  void interruptStopsGenerationCleanly();
+};
+
+void CliTest::saysWhatItCanDoAndItsVersion() {
+  const Outcome help = run({"--help"});
+  QCOMPARE(help.exitCode, 0);
+  for (const char* command :
+       {"chat", "generate", "tokenize", "logits", "perplexity", "plan", "bench"}) {
+    QVERIFY(help.out.find(command) != std::string::npos);
+    const Outcome own = run({command, "--help"});
+    QCOMPARE(own.exitCode, 0);
+    QVERIFY(own.out.find("--json") != std::string::npos);
+    QVERIFY(own.err.empty());
+  }
+  QVERIFY(run({"logits", "--help"}).out.find("1e-4") != std::string::npos);
+  const Outcome version = run({"--version"});
+  QCOMPARE(version.exitCode, 0);
+  QVERIFY(version.out.starts_with("longhand-cli 0."));
+}
+
+void CliTest::usageErrorsExitWithTwoAndOneLine_data() {
+  QTest::addColumn<QStringList>("arguments");
+  QTest::addColumn<QString>("words");
+  QTest::addRow("no command") << QStringList{} << "--help";
+  QTest::addRow("unknown command") << QStringList{"sing"} << "sing";
+  QTest::addRow("unknown option") << QStringList{"generate", "--loud"} << "--loud";
+  QTest::addRow("no prompt") << QStringList{"generate"} << "--prompt";
+  QTest::addRow("two prompts") << QStringList{"generate", "--prompt", "a", "--tokens", "1"}
+                               << "--prompt";
+  QTest::addRow("chat of ids") << QStringList{"generate", "--chat", "--tokens", "1"} << "--chat";
+  QTest::addRow("bits") << QStringList{"generate", "--prompt", "a", "--key-bits", "5"}
+                        << "--key-bits";
+  QTest::addRow("preset") << QStringList{"generate", "--prompt", "a", "--preset", "fast"}
+                          << "--preset";
+  QTest::addRow("weights") << QStringList{"generate", "--prompt", "a", "--weights", "int3"}
+                           << "--weights";
+  QTest::addRow("residual") << QStringList{"plan", "--residual-length", "5000"} << "4096";
+  QTest::addRow("number") << QStringList{"plan", "--context", "many"} << "--context";
+  QTest::addRow("no text") << QStringList{"tokenize"} << "--text";
+  QTest::addRow("no file") << QStringList{"perplexity"} << "--file";
+  QTest::addRow("shape and model")
+      << QStringList{"bench", "--shape", "llama-2-7b", "--model", demoFolder()} << "--shape";
+}
+
+void CliTest::usageErrorsExitWithTwoAndOneLine() {
+  QFETCH(QStringList, arguments);
+  QFETCH(QString, words);
+  const Outcome outcome = run(arguments);
+  QCOMPARE(outcome.exitCode, 2);
+  QVERIFY(outcome.isErrorLine(words.toStdString()));
+}
+
+void CliTest::failuresExitWithOneAndOneLine_data() {
+  QTest::addColumn<QStringList>("arguments");
+  QTest::addColumn<QString>("words");
+  QTest::addRow("no such model") << QStringList{"generate", "--prompt", "a", "--model", "/no/where"}
+                                 << "/no/where";
+  QTest::addRow("no such tokenizer")
+      << QStringList{"tokenize", "--text", "a", "--model", "/no"} << "tokenizer.model";
+  QTest::addRow("no such prompt file")
+      << QStringList{"generate", "--prompt-file", "/no/prompt.txt"} << "/no/prompt.txt";
+  QTest::addRow("no such document")
+      << QStringList{"chat", "--document", "/no/doc.txt"} << "/no/doc.txt";
+  QTest::addRow("no such text") << QStringList{"perplexity", "--file", "/no/text.txt"}
+                                << "/no/text.txt";
+  QTest::addRow("folder as text") << QStringList{"tokenize", "--file", "/"} << "cannot be opened";
+  QTest::addRow("no text") << QStringList{"tokenize", "--file", demoFolder() + "/model.safetensors"}
+                           << "no plain text";
+  QTest::addRow("token too high") << QStringList{"generate", "--tokens", "1,1536"}
+                                  << "Token 1536 is not in the model's vocabulary of 1536";
+  QTest::addRow("token below zero") << QStringList{"logits", "--tokens", "-1"} << "Token -1";
+  QTest::addRow("no ids") << QStringList{"logits", "--tokens", "1,,2"} << "1,,2";
+  QTest::addRow("no ids at all") << QStringList{"logits", "--tokens", ""} << "token ids";
+  QTest::addRow("empty message") << QStringList{"generate", "--chat", "--prompt", " \n"} << "empty";
+  QTest::addRow("prompt too long")
+      << QStringList{"generate", "--tokens", "1,2,3,4,5", "--context", "4"} << "4";
+  QTest::addRow("document too long") << QStringList{"chat", "--context", "500", "--document",
+                                                    demoFolder() + "/sample-document.txt"}
+                                     << "1,2";
+  QTest::addRow("huge context") << QStringList{"generate", "--prompt", "a", "--context",
+                                               "1000000000000"}
+                                << "context";
+  QTest::addRow("no plan") << QStringList{"plan", "--model", "/no/where"} << "/no/where";
+  QTest::addRow("no size") << QStringList{"plan", "--memory", "lots"} << "24GiB";
+  QTest::addRow("no cache setting") << QStringList{"bench", "--cache", "4"} << "4/2";
+}
+
+void CliTest::failuresExitWithOneAndOneLine() {
+  QFETCH(QStringList, arguments);
+  QFETCH(QString, words);
+  const Outcome outcome = run(arguments);
+  QCOMPARE(outcome.exitCode, 1);
+  QVERIFY(outcome.isErrorLine(words.toStdString()));
+}
+
+void CliTest::damagedModelsAreRefusedWithTheFile() {
+  const auto damage = [](const char* name, const std::function<void(const fs::path&)>& change) {
+    QTemporaryDir folder;
+    const fs::path model = copyDemo(folder);
+    change(model / name);
+    const Outcome outcome = run({"generate", "--json", "--prompt", "a", "--model", pathOf(model)});
+    return outcome.exitCode == 1 && outcome.isErrorLine(name);
+  };
+  const auto truncate = [](const fs::path& file) {
+    fs::resize_file(file, fs::file_size(file) / 2);
+  };
+  const auto overwrite = [](const fs::path& file) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream << "garbage!garbage!";
+  };
+  const auto remove = [](const fs::path& file) { fs::remove(file); };
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.model"}) {
+    QVERIFY2(damage(name, truncate), name);
+    QVERIFY2(damage(name, overwrite), name);
+  }
+  QVERIFY(damage("config.json", remove));
+}
+
+void CliTest::generatesTheTokensOfTheReference() {
+  for (const json& prompt : demoPrompts()) {
+    const auto name = prompt["name"].get<std::string>();
+    auto expected = prompt["greedy64"].get<std::vector<std::int32_t>>();
+    QCOMPARE(expected.back(), 2);
+    expected.pop_back();  // EOS
+    const Outcome outcome = run({"generate", "--json", "--greedy", "--preset", "exact", "--tokens",
+                                 idList(prompt["ids"].get<std::vector<std::int32_t>>())});
+    QCOMPARE(outcome.exitCode, 0);
+    QVERIFY(outcome.err.empty());
+    const json result = outcome.parsed();
+    QVERIFY2(result["tokens"].get<std::vector<std::int32_t>>() == expected, name.c_str());
+    // The reference text is stripped of the blank before EOS.
+    const std::string text = QString::fromStdString(result["text"]).trimmed().toStdString();
+    QCOMPARE(text, prompt["text"].get<std::string>());
+    QCOMPARE(result["stop_reason"].get<std::string>(), std::string("end_of_text"));
+    QCOMPARE(result["prompt_tokens"].get<std::size_t>(), prompt["ids"].size());
+    QVERIFY(result["prefill_tokens_per_second"].get<double>() > 0.0);
+    QVERIFY(result["decode_tokens_per_second"].get<double>() > 0.0);
+    QVERIFY(result["bytes"]["total"].get<std::uint64_t>() > 4'000'000);
+  }
+}
+
+void CliTest::generateWrapsAPromptInTheChatFormat() {
+  const json hello = demoPrompt("hello");
+  const json result = run({"generate", "--json", "--chat", "--prompt", "Hello!"}).parsed();
+  QCOMPARE(result["prompt_tokens"].get<std::size_t>(), hello["ids"].size());
+  QCOMPARE(QString::fromStdString(result["text"]).trimmed().toStdString(),
+           hello["text"].get<std::string>());
+  const json system = demoPrompt("who_system");
+  const json other = run({"generate", "--json", "--chat", "--system",
+                          "You are a helpful assistant.", "--prompt", "Who are you?"})
+                         .parsed();
+  QCOMPARE(other["prompt_tokens"].get<std::size_t>(), system["ids"].size());
+}
+
+void CliTest::generateStreamsTheSameTextWithoutJson() {
+  const json result = run({"generate", "--json", "--chat", "--prompt", "Hello!"}).parsed();
+  const Outcome plain = run({"generate", "--chat", "--prompt-file", "-"}, "\xEF\xBB\xBFHello!\n");
+  QCOMPARE(plain.exitCode, 0);
+  QCOMPARE(plain.out, result["text"].get<std::string>() + "\n");
+  QVERIFY(plain.err.empty());  // no progress where stderr is no terminal
+}
+
+void CliTest::generateEndsAtAStopTextAndAtTheLimit() {
+  const json stopped = run({"generate", "--json", "--chat", "--prompt", "Hello!", "--stop",
+                            "nothing", "--stop", "document"})
+                           .parsed();
+  QCOMPARE(stopped["stop_reason"].get<std::string>(), std::string("stop_text"));
+  QCOMPARE(stopped["text"].get<std::string>(), std::string("Hello! Open a "));
+  const json limited =
+      run({"generate", "--json", "--chat", "--prompt", "Hello!", "--max-tokens", "3"}).parsed();
+  QCOMPARE(limited["stop_reason"].get<std::string>(), std::string("token_limit"));
+  QCOMPARE(limited["tokens"].size(), std::size_t{3});
+  const json full =
+      run({"generate", "--json", "--tokens", "1,276,279", "--context", "5", "--temperature", "5"})
+          .parsed();
+  QCOMPARE(full["stop_reason"].get<std::string>(), std::string("context_full"));
+}
+
+void CliTest::theSameSeedGivesTheSameTokens() {
+  const auto tokens = [](const char* seed) {
+    return run({"generate", "--json", "--prompt", "The", "--temperature", "1.5", "--top-k", "0",
+                "--max-tokens", "20", "--seed", seed})
+        .parsed()["tokens"];
+  };
+  QVERIFY(tokens("7") == tokens("7"));
+  QVERIFY(tokens("7") != tokens("8"));
+}
+
+void CliTest::generateStartsFromBosAloneForAnEmptyPrompt() {
+  const json result = run({"generate", "--json", "--prompt", "", "--max-tokens", "2"}).parsed();
+  QCOMPARE(result["prompt_tokens"].get<int>(), 1);
+}
+
+void CliTest::tokenizeShowsIdsAndPieces() {
+  const json result = run({"tokenize", "--json", "--text", "Hello! </s>"}).parsed();
+  QCOMPARE(result["tokens"].size(), result["pieces"].size());
+  for (const json& id : result["tokens"]) QVERIFY(id.get<int>() > 2);
+  std::string joined;
+  for (const json& piece : result["pieces"]) joined += piece.get<std::string>();
+  QCOMPARE(joined, std::string("\u2581Hello!\u2581</s>"));
+  QVERIFY(run({"tokenize", "--json", "--text", ""}).parsed()["tokens"].empty());
+  const Outcome plain = run({"tokenize", "--file", "-"}, "Hi");
+  QVERIFY(plain.out.find('\t') != std::string::npos);
+  // A piece for bytes that are no UTF-8 must not break the JSON.
+  QVERIFY(run({"tokenize", "--json", "--file", "-"}, "a\xFF\xF0").parsed()["tokens"].size() > 2);
+}
+
+void CliTest::logitsEqualTheReference() {
+  const tests::GoldenFile golden(tests::dataPath("longhand-demo/longhand-demo.safetensors"));
+  for (const char* name : {"hello", "fact"}) {
+    const std::vector<std::int32_t> ids = demoPrompt(name)["ids"];
+    const std::vector<double> expected = golden.at(std::string(name) + ".logits_last").doubles();
+    const auto differenceOf = [&expected](const json& logits) {
+      double difference = 0.0;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        difference = std::max(difference, std::abs(logits[i].get<double>() - expected[i]));
+      }
+      return difference;
+    };
+    const json last =
+        run({"logits", "--json", "--weights", "f32", "--tokens", idList(ids)}).parsed();
+    QCOMPARE(last["logits"].size(), expected.size());
+    QVERIFY(differenceOf(last["logits"]) < 1e-4);
+    const json all =
+        run({"logits", "--json", "--all", "--weights", "f32", "--tokens", idList(ids)}).parsed();
+    QCOMPARE(all["logits"].size(), ids.size());
+    QVERIFY(differenceOf(all["logits"].back()) < 1e-4);
+    const json stepwise = run({"logits", "--json", "--stepwise", "--preset", "exact", "--weights",
+                               "f32", "--tokens", idList(ids)})
+                              .parsed();
+    QVERIFY(differenceOf(stepwise["logits"]) < 1e-4);
+  }
+  const Outcome table = run({"logits", "--prompt", "Hello"});
+  QCOMPARE(std::count(table.out.begin(), table.out.end(), '\n'), 10);
+}
+
+void CliTest::perplexityOfTheStoryEqualsTheReference() {
+  const json own = run({"perplexity", "--json", "--window", "100", "--file",
+                        pathOf(tests::dataPath("texts/story.txt"))})
+                       .parsed();
+  QVERIFY(own["perplexity"].get<double>() > 1.0);
+  QVERIFY(own["tokens"].get<int>() > 500);
+
+  LONGHAND_SKIP_WITHOUT(tests::modelPath("stories260K/config.json"));
+  const QStringList common = {"perplexity", "--json",
+                              "--model",    pathOf(tests::modelPath("stories260K")),
+                              "--weights",  "f32",
+                              "--window",   "425",
+                              "--file",     pathOf(tests::dataPath("texts/story.txt"))};
+  const json prefill = run(common).parsed();
+  QCOMPARE(prefill["tokens"].get<int>(), 851);
+  QVERIFY(std::abs(prefill["perplexity"].get<double>() / 4.037796610766532 - 1.0) < 1e-5);
+  const json quantized =
+      run(common + QStringList{"--mode", "stepwise", "--key-bits", "2", "--value-bits", "2",
+                               "--group-size", "32", "--residual-length", "32"})
+          .parsed();
+  // 4.217 in the reference; flips near ties may move it by 0.5 %.
+  QVERIFY(std::abs(quantized["perplexity"].get<double>() / 4.217 - 1.0) < 0.01);
+}
+
+void CliTest::planSaysTheSizesOfTheDesign() {
+  const auto plan = [](const QStringList& options) {
+    return run(QStringList{"plan", "--json", "--model", "llama-2-7b", "--weights", "nf4",
+                           "--context", "100000"} +
+               options)
+        .parsed();
+  };
+  const auto cacheGiB = [](const json& result) {
+    return gibOf(result["bytes"], {"kv_codes", "kv_scales", "kv_exact"});
+  };
+  // DESIGN section 4, which counts pages only: sink and residual add up to 0.2 GiB.
+  const std::vector<std::pair<QStringList, double>> sizes = {
+      {{"--preset", "exact"}, 48.8},
+      {{"--preset", "throughput"}, 25.9},
+      {{"--preset", "quality"}, 13.7},
+      {{"--preset", "balanced"}, 10.7},
+      {{"--key-bits", "2", "--value-bits", "2"}, 7.6}};
+  for (const auto& [options, gib] : sizes) {
+    const json result = plan(options);
+    QVERIFY(std::abs(cacheGiB(result) - gib) < 0.25);
+    QVERIFY(std::abs(gibOf(result["bytes"], {"weights"}) - 3.60) < 0.02);
+  }
+  QVERIFY(plan({"--memory", "24GiB"})["largest_context"].get<std::int64_t>() > 100000);
+  QVERIFY(plan({"--memory", "8GiB"})["largest_context"].get<std::int64_t>() < 100000);
+  QCOMPARE(plan({"--memory", "3GiB"})["largest_context"].get<std::int64_t>(), 0);
+  QCOMPARE(plan({"--memory", "24 GB"})["memory_bytes"].get<std::int64_t>(), 24'000'000'000);
+
+  const Outcome table = run({"plan", "--model", "llama-2-7b", "--memory", "8GiB"});
+  QVERIFY(table.out.find("3.60 GiB") != std::string::npos);
+  QVERIFY(table.out.find(" GB") == std::string::npos);
+}
+
+void CliTest::planReadsFoldersConfigFilesAndShapes() {
+  const json folder = run({"plan", "--json", "--model", demoFolder()}).parsed();
+  QVERIFY(hasKeys(folder, {"model", "weights", "context", "trained_length", "bytes"}));
+  QVERIFY(hasKeys(folder["bytes"],
+                  {"weights", "kv_codes", "kv_scales", "kv_exact", "workspace", "total"}));
+  QCOMPARE(folder["context"].get<int>(), 2048);
+  const json file = run({"plan", "--json", "--model", demoFolder() + "/config.json"}).parsed();
+  QVERIFY(file["bytes"] == folder["bytes"]);
+  QVERIFY(run({"plan", "--json"}).parsed()["bytes"] == folder["bytes"]);
+}
+
+void CliTest::explicitOptionsOverrideThePreset() {
+  const json result = run({"plan", "--json", "--preset", "memory-limit", "--key-bits", "8",
+                           "--group-size", "32", "--residual-length", "7", "--sink-length", "0"})
+                          .parsed();
+  QCOMPARE(result["key_bits"].get<int>(), 8);
+  QCOMPARE(result["value_bits"].get<int>(), 2);
+  QCOMPARE(result["group_size"].get<int>(), 32);
+  QCOMPARE(result["residual_length"].get<int>(), 7);
+  QCOMPARE(result["sink_length"].get<int>(), 0);
+}
+
+void CliTest::benchMeasuresEveryDepthWithEveryCache() {
+  const json result =
+      run({"bench", "--json", "--model", demoFolder(), "--depth", "200,0", "--cache", "16/16,4/2",
+           "--prefill-tokens", "16", "--decode-tokens", "4", "--residual-length", "32"})
+          .parsed();
+  QCOMPARE(result["rows"].size(), std::size_t{4});
+  const std::vector<std::array<int, 3>> expected = {
+      {0, 16, 16}, {200, 16, 16}, {0, 4, 2}, {200, 4, 2}};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const json& row = result["rows"][i];
+    QCOMPARE((std::array<int, 3>{row["depth"], row["key_bits"], row["value_bits"]}), expected[i]);
+    QVERIFY(row["prefill_tokens_per_second"].get<double>() > 0.0);
+    QVERIFY(row["decode_tokens_per_second"].get<double>() > 0.0);
+    QVERIFY(row["bytes"]["weights"].get<std::uint64_t>() > 4'000'000);
+  }
+  QVERIFY(result["rows"][3]["bytes"]["kv_codes"].get<std::uint64_t>() > 0);
+}
+
+void CliTest::chatAnswersQuestionsAboutADocument() {
+  std::ifstream file(tests::resourcePath("longhand-demo/sample-questions.json"));
+  const json questions = json::parse(file)["questions"];
+  QByteArray input;
+  for (std::size_t i = 0; i < 3; ++i) {
+    input += QByteArray::fromStdString(questions[i]["question"].get<std::string>()) + "\n";
+  }
+  const QString document = demoFolder() + "/sample-document.txt";
+  const Outcome outcome = run({"chat", "--json", "--document", document}, input);
+  QCOMPARE(outcome.exitCode, 0);
+  QVERIFY(outcome.err.empty());
+  const QStringList lines = QString::fromStdString(outcome.out).split('\n', Qt::SkipEmptyParts);
+  QCOMPARE(lines.size(), 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const json answer = json::parse(lines[static_cast<int>(i)].toStdString());
+    QVERIFY(answer["question"] == questions[i]["question"]);
+    QCOMPARE(QString::fromStdString(answer["text"]).trimmed().toStdString(),
+             questions[i]["answer"].get<std::string>());
+    // The document is read once; a follow-up computes only what is new.
+    const auto nNew = answer["prompt_tokens"].get<int>() - answer["reused_tokens"].get<int>();
+    QVERIFY(i == 0 || nNew < 60);
+  }
+}
+
+void CliTest::chatObeysItsCommands() {
+  const Outcome outcome =
+      run({"chat"},
+          "/stats\n/help\nHello!\n/stats\n/memory\n/preset exact\n/preset fast\n"
+          "/dance\nHello!\n/quit\nHello!\n");
+  QVERIFY(outcome.out.starts_with("No answer yet.\n"));
+  QVERIFY(outcome.out.find("/preset NAME") != std::string::npos);
+  QVERIFY(outcome.out.find("tokens/s") != std::string::npos);
+  QVERIFY(outcome.out.find("KV codes") != std::string::npos);
+  QVERIFY(outcome.out.find("Exact: ") != std::string::npos);
+  QVERIFY(outcome.err.find("\"fast\"") != std::string::npos);
+  QVERIFY(outcome.err.find("/dance") != std::string::npos);
+  const std::string answer = "Hello! Open a document and ask me about it.";
+  std::size_t nAnswers = 0;
+  for (std::size_t at = outcome.out.find(answer); at != std::string::npos;
+       at = outcome.out.find(answer, at + 1)) {
+    ++nAnswers;
+  }
+  QCOMPARE(nAnswers, std::size_t{2});  // after /quit: nothing
+}
+
+void CliTest::chatGoesOnAfterAnError() {
+  const QByteArray longQuestion = QByteArray("word ").repeated(300);
+  const Outcome outcome = run({"chat", "--context", "100"}, longQuestion + "\nHello!\n");
+  QCOMPARE(outcome.exitCode, 1);
+  QVERIFY(outcome.err.starts_with("longhand-cli: "));
+  QCOMPARE(QString::fromStdString(outcome.out).trimmed().toStdString(),
+           std::string("Hello! Open a document and ask me about it."));
+}
+
+void CliTest::interruptStopsGenerationCleanly() {
+  QProcess process;
+  // Hot enough that the end of the text (1 token of 1536) is a long time off.
+  process.start(LONGHAND_CLI, {"generate", "--prompt", "", "--temperature", "100", "--top-k", "0",
+                               "--top-p", "1", "--context", "100000", "--max-tokens", "0"});
+  QVERIFY(process.waitForReadyRead(30000));
+  ::kill(static_cast<pid_t>(process.processId()), SIGINT);
+  QElapsedTimer timer;
+  timer.start();
+  QVERIFY(process.waitForFinished(30000));
+  QVERIFY(timer.elapsed() < 2000);
+  QCOMPARE(process.exitStatus(), QProcess::NormalExit);
+  QCOMPARE(process.exitCode(), 130);
+  QVERIFY(process.readAllStandardOutput().endsWith('\n'));
+  QCOMPARE(process.readAllStandardError(), QByteArray());
+}
+
+QTEST_GUILESS_MAIN(CliTest)
+#include "cli_test.moc"
