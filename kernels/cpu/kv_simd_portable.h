@@ -20,6 +20,7 @@ struct Simd {
   using F = float __attribute__((vector_size(16)));
   using I = std::int32_t __attribute__((vector_size(16)));
   using U = std::uint32_t __attribute__((vector_size(16)));
+  using Halves = std::uint16_t __attribute__((vector_size(8)));
   using Bytes = std::uint8_t __attribute__((vector_size(4)));
 
   static F zero() { return F{0.0F, 0.0F, 0.0F, 0.0F}; }
@@ -36,12 +37,19 @@ struct Simd {
   }
   static void store(float* p, F v) { std::memcpy(p, &v, sizeof v); }
   static F loadHalf(const std::uint16_t* p) {
-    return F{halfToFloat(p[0]), halfToFloat(p[1]), halfToFloat(p[2]), halfToFloat(p[3])};
+    Halves halves;
+    std::memcpy(&halves, p, sizeof halves);
+    const U bits = __builtin_convertvector(halves, U);
+    const U sign = (bits & 0x8000U) << 16U;
+    const U magnitude = bits & 0x7fffU;
+    const U special = 0x7f800000U | ((magnitude & 0x3ffU) << 13U);  // infinity, NaN
+    const U finite = bitsOf(floatOf(magnitude << 13U) * 0x1p112F);  // kernels/half.h
+    return floatOf((magnitude >= 0x7c00U ? special : finite) | sign);
   }
   static F loadHalfPartial(const std::uint16_t* p, std::int64_t n) {
-    F v = zero();
-    for (std::int64_t i = 0; i < n; ++i) v[i] = halfToFloat(p[i]);
-    return v;
+    std::uint16_t buffer[kLanes] = {};
+    std::memcpy(buffer, p, static_cast<std::size_t>(n) * 2);
+    return loadHalf(buffer);
   }
   static void storeHalf(std::uint16_t* p, F v) {
     for (int i = 0; i < kLanes; ++i) p[i] = floatToHalf(v[i]);
@@ -77,12 +85,7 @@ struct Simd {
   /// The second where one is NaN.
   static F max(F a, F b) { return a > b ? a : b; }
   static F min(F a, F b) { return a < b ? a : b; }
-  static F abs(F a) {
-    const U bits = bitsOf(a) & 0x7fffffffU;
-    F v;
-    std::memcpy(&v, &bits, sizeof v);
-    return v;
-  }
+  static F abs(F a) { return floatOf(bitsOf(a) & 0x7fffffffU); }
   static F round(F a) {  // |a| < 2^22, ties to even; larger stay as they are
     const F magic = set(0x1.8p23F);
     const F rounded = (a + magic) - magic;
@@ -126,6 +129,11 @@ struct Simd {
     U bits;
     std::memcpy(&bits, &v, sizeof bits);
     return bits;
+  }
+  static F floatOf(U bits) {
+    F v;
+    std::memcpy(&v, &bits, sizeof v);
+    return v;
   }
 };
 

@@ -166,6 +166,54 @@ void packValues(const AttentionShape& shape, const PageSource& source, const Pag
   }
 }
 
+/// Reads single numbers of a page.
+class PageReader {
+ public:
+  PageReader(const AttentionShape& shape, const PageRef& page)
+      : shape_(shape),
+        page_(page),
+        format_(page.format),
+        layout_(pageLayout(format_, shape.nKvHeads, shape.headDim)) {}
+
+  float key(std::int64_t kvHead, std::int64_t token, std::int64_t channel) const {
+    const std::int64_t group = format_.groupSize;
+    const std::byte* codes = page_.data + layout_.keyCodes;
+    if (format_.keyNbits == 16) {
+      return readExact(format_.exactType, codes,
+                       (kvHead * group + token) * shape_.headDim + channel);
+    }
+    const std::int64_t perWord = 32 / format_.keyNbits;
+    const std::int64_t word = (kvHead * layout_.keyWords + channel / perWord) * group + token;
+    return dequantize(readCode(codes, word, format_.keyNbits, channel % perWord), format_.keyNbits,
+                      format_.scheme,
+                      readParameters(page_.data, layout_.keyScales, layout_.keyMins,
+                                     kvHead * shape_.headDim + channel));
+  }
+
+  float value(std::int64_t kvHead, std::int64_t token, std::int64_t channel) const {
+    const std::int64_t group = format_.groupSize;
+    const std::byte* codes = page_.data + layout_.valueCodes;
+    if (format_.valueNbits == 16) {
+      return readExact(format_.exactType, codes,
+                       (kvHead * group + token) * shape_.headDim + channel);
+    }
+    const std::int64_t perWord = 32 / format_.valueNbits;
+    const std::int64_t word =
+        (kvHead * layout_.valueWords + token / perWord) * shape_.headDim + channel;
+    const std::int64_t valueGroup = channel / layout_.valueGroupSize;
+    return dequantize(readCode(codes, word, format_.valueNbits, token % perWord),
+                      format_.valueNbits, format_.scheme,
+                      readParameters(page_.data, layout_.valueScales, layout_.valueMins,
+                                     (kvHead * layout_.nValueGroups + valueGroup) * group + token));
+  }
+
+ private:
+  const AttentionShape& shape_;
+  const PageRef& page_;
+  const PageFormat& format_;
+  const PageLayout layout_;
+};
+
 /// One kv head's keys and values of everything a query may see, as [nTokens, headDim].
 struct Gathered {
   std::vector<float> keys;
@@ -186,10 +234,11 @@ Gathered gather(const AttentionShape& shape, const KvView& history, const ExactS
   };
   for (std::int64_t i = 0; i < history.nPages; ++i) {
     const PageRef& page = history.pages[i];
+    const PageReader reader(shape, page);
     for (std::int64_t token = 0; token < page.nTokens; ++token) {
       for (std::int64_t channel = 0; channel < shape.headDim; ++channel) {
-        result.keys.push_back(pageKeyAt(shape, page, kvHead, token, channel));
-        result.values.push_back(pageValueAt(shape, page, kvHead, token, channel));
+        result.keys.push_back(reader.key(kvHead, token, channel));
+        result.values.push_back(reader.value(kvHead, token, channel));
       }
     }
   }
@@ -229,44 +278,6 @@ void attendOne(const Gathered& kv, std::int64_t nTokens, std::int64_t headDim, f
 }
 
 }  // namespace
-
-float pageKeyAt(const AttentionShape& shape, const PageRef& page, std::int64_t kvHead,
-                std::int64_t token, std::int64_t channel) {
-  const PageFormat& format = page.format;
-  const PageLayout layout = pageLayout(format, shape.nKvHeads, shape.headDim);
-  const std::int64_t group = format.groupSize;
-  if (format.keyNbits == 16) {
-    return readExact(format.exactType, page.data + layout.keyCodes,
-                     (kvHead * group + token) * shape.headDim + channel);
-  }
-  const std::int64_t codesPerWord = 32 / format.keyNbits;
-  const std::int64_t word = (kvHead * layout.keyWords + channel / codesPerWord) * group + token;
-  const std::uint8_t code =
-      readCode(page.data + layout.keyCodes, word, format.keyNbits, channel % codesPerWord);
-  return dequantize(code, format.keyNbits, format.scheme,
-                    readParameters(page.data, layout.keyScales, layout.keyMins,
-                                   kvHead * shape.headDim + channel));
-}
-
-float pageValueAt(const AttentionShape& shape, const PageRef& page, std::int64_t kvHead,
-                  std::int64_t token, std::int64_t channel) {
-  const PageFormat& format = page.format;
-  const PageLayout layout = pageLayout(format, shape.nKvHeads, shape.headDim);
-  const std::int64_t group = format.groupSize;
-  if (format.valueNbits == 16) {
-    return readExact(format.exactType, page.data + layout.valueCodes,
-                     (kvHead * group + token) * shape.headDim + channel);
-  }
-  const std::int64_t codesPerWord = 32 / format.valueNbits;
-  const std::int64_t word =
-      (kvHead * layout.valueWords + token / codesPerWord) * shape.headDim + channel;
-  const std::uint8_t code =
-      readCode(page.data + layout.valueCodes, word, format.valueNbits, token % codesPerWord);
-  const std::int64_t valueGroup = channel / layout.valueGroupSize;
-  return dequantize(code, format.valueNbits, format.scheme,
-                    readParameters(page.data, layout.valueScales, layout.valueMins,
-                                   (kvHead * layout.nValueGroups + valueGroup) * group + token));
-}
 
 void storeExactReference(const AttentionShape& shape, const MatrixView& keys,
                          const MatrixView& values, const ExactSpan& span, std::int64_t firstToken) {
@@ -333,6 +344,7 @@ void packPageReference(const AttentionShape& shape, std::span<const ExactSpan> s
 void unpackPageReference(const AttentionShape& shape, const PageRef& page,
                          const ExactSpan& destination) {
   assert(page.nTokens <= destination.tokenCapacity);
+  const PageReader reader(shape, page);
   const auto fit = [&](float value) {
     return destination.type == DataType::kF16 ? std::clamp(value, -kLargestHalf, kLargestHalf)
                                               : value;
@@ -342,9 +354,9 @@ void unpackPageReference(const AttentionShape& shape, const PageRef& page,
       for (std::int64_t channel = 0; channel < shape.headDim; ++channel) {
         const std::int64_t index = exactIndex(shape, destination, kvHead, token, channel);
         writeExact(destination.type, destination.keys, index,
-                   fit(pageKeyAt(shape, page, kvHead, token, channel)));
+                   fit(reader.key(kvHead, token, channel)));
         writeExact(destination.type, destination.values, index,
-                   fit(pageValueAt(shape, page, kvHead, token, channel)));
+                   fit(reader.value(kvHead, token, channel)));
       }
     }
   }

@@ -34,10 +34,4 @@ void attendReference(const AttentionShape& shape, float scoreScale,
                      const KvView& history, const ExactSpan& chunk, std::int64_t chunkOffset,
                      const MatrixView& output);  // [n, nHeads * headDim]
 
-/// One number of a page, as unpackPageReference would write it to an F32 span.
-float pageKeyAt(const AttentionShape& shape, const PageRef& page, std::int64_t kvHead,
-                std::int64_t token, std::int64_t channel);
-float pageValueAt(const AttentionShape& shape, const PageRef& page, std::int64_t kvHead,
-                  std::int64_t token, std::int64_t channel);
-
 }  // namespace longhand::kernels
