@@ -19,6 +19,7 @@ class ThreadPoolTest : public QObject {
   void rangesAreNoLongerThanTheGrain();
   void aLoopOfOneRangeRunsOnTheCaller();
   void severalThreadsWorkAtOnce();
+  void theCallerWaitsForTheSlowestThread();
   void loopsFollowEachOtherClosely();
   void loopsWorkAfterTheWorkersFellAsleep();
   void aPoolCanBeDestroyedAtOnce();
@@ -78,6 +79,22 @@ void ThreadPoolTest::severalThreadsWorkAtOnce() {
     while (inside.load() < 2) std::this_thread::yield();
   });
   QCOMPARE(inside.load(), 2);
+}
+
+void ThreadPoolTest::theCallerWaitsForTheSlowestThread() {
+  ThreadPool pool(2);
+  for (const auto delay : {ThreadPool::kSpinTime / 4, 200 * ThreadPool::kSpinTime}) {
+    std::atomic<int> inside{0};
+    bool isWorkerDone = false;
+    pool.parallelFor(2, 1, [&](int thread, std::int64_t, std::int64_t) {
+      ++inside;
+      while (inside.load() < 2) std::this_thread::yield();
+      if (thread == 0) return;
+      std::this_thread::sleep_for(delay);
+      isWorkerDone = true;
+    });
+    QVERIFY(isWorkerDone);
+  }
 }
 
 void ThreadPoolTest::loopsFollowEachOtherClosely() {
