@@ -27,6 +27,29 @@ std::string_view stopReasonName(StopReason reason) {
   return "context_full";
 }
 
+namespace {
+
+/// What can be refused before minutes of loading.
+void validate(const EngineOptions& options) {
+  options.cache.validate();
+  requireContextLength(options.contextLength == 0 ? 1 : options.contextLength);
+  if (options.chunkTokens < 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "The prefill chunk cannot be " + std::to_string(options.chunkTokens) + " tokens.",
+                "Use 0 for the largest that fits.");
+  }
+}
+
+void requireVocabulary(const Tokenizer& tokenizer, const ModelConfig& config) {
+  if (tokenizer.vocabSize() <= config.vocabSize) return;
+  throw Error(ErrorCode::kFileDamaged,
+              "tokenizer.model has " + std::to_string(tokenizer.vocabSize()) +
+                  " tokens and the model only " + std::to_string(config.vocabSize) + ".",
+              "The files of " + config.name + " do not belong together: download them again.");
+}
+
+}  // namespace
+
 // Members are destroyed from the last to the first: each may use those above it.
 struct Engine::Impl {
   EngineOptions options;
@@ -49,6 +72,9 @@ struct Engine::Impl {
   void start() {
     config = model->config();
     if (options.rope) config.rope = *options.rope;
+    if (config.eosTokens.empty() && tokenizer && tokenizer->eosToken() >= 0) {
+      config.eosTokens.push_back(tokenizer->eosToken());
+    }
     llama = std::make_unique<Llama>(*backend, ledger, *model, config);
     session = makeSession(options.cache, options.contextLength);
   }
@@ -70,27 +96,21 @@ Engine::~Engine() = default;
 std::unique_ptr<Engine> Engine::load(const std::filesystem::path& modelFolder,
                                      const EngineOptions& options, const LoadProgress& progress,
                                      std::stop_token stop) {
-  options.cache.validate();  // before minutes of loading
+  validate(options);
+  const ModelConfig config = readModelConfig(modelFolder);
   std::unique_ptr<Engine> engine(new Engine);
   engine->impl_ = std::make_unique<Impl>(options);
   Impl& m = *engine->impl_;
   m.tokenizer.emplace(modelFolder / "tokenizer.model");
+  requireVocabulary(*m.tokenizer, config);
   m.model = loadModel(modelFolder, options.weights, *m.backend, m.ledger, progress, stop);
-  if (m.tokenizer->vocabSize() > m.model->config().vocabSize) {
-    throw Error(ErrorCode::kFileDamaged,
-                "tokenizer.model has " + std::to_string(m.tokenizer->vocabSize()) +
-                    " tokens and the model only " + std::to_string(m.model->config().vocabSize) +
-                    ".",
-                "The files in " + modelFolder.filename().string() +
-                    " do not belong together: download them again.");
-  }
   m.start();
   return engine;
 }
 
 std::unique_ptr<Engine> Engine::loadRandom(const ModelConfig& config, const EngineOptions& options,
                                            std::uint64_t seed) {
-  options.cache.validate();
+  validate(options);
   std::unique_ptr<Engine> engine(new Engine);
   engine->impl_ = std::make_unique<Impl>(options);
   Impl& m = *engine->impl_;

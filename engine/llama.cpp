@@ -94,17 +94,27 @@ bool Llama::runLayers(KvCache& cache, const Chunk& chunk) {
   backend_.embed(model_.embedding(), chunk.tokens, w.hidden);
   emitHidden(chunk, 0);
 
+  // False when the chunk shall stop. The work before `doneTokens` of a layer is done; about a third
+  // of a tile is attention, the rest is the MLP.
+  const auto goOn = [&](std::int64_t layer, double doneTokens) {
+    if (chunk.onProgress) {
+      const double before = static_cast<double>(layer * w.shape.chunkTokens);
+      chunk.onProgress((before + doneTokens) / static_cast<double>(config_.nLayers));
+    }
+    return !chunk.stop.stop_requested();
+  };
+  if (chunk.stop.stop_requested()) return false;
   for (std::int64_t layer = 0; layer < config_.nLayers; ++layer) {
+    const LayerWeights& weights = model_.layers()[static_cast<std::size_t>(layer)];
     const KvView history = cache.view(layer);
     for (std::int64_t first = 0; first < w.shape.chunkTokens; first += w.shape.tileTokens) {
-      if (chunk.stop.stop_requested()) return false;
       const std::int64_t count = std::min(w.shape.tileTokens, w.shape.chunkTokens - first);
-      runTile(model_.layers()[static_cast<std::size_t>(layer)], history, firstPosition, first,
-              count);
-      if (chunk.onProgress) {
-        const std::int64_t done = layer * w.shape.chunkTokens + first + count;
-        chunk.onProgress(static_cast<double>(done) / static_cast<double>(config_.nLayers));
-      }
+      const auto done = static_cast<double>(first);
+      const auto inTile = static_cast<double>(count);
+      runAttention(weights, history, firstPosition, first, count);
+      if (!goOn(layer, done + inTile / 3.0)) return false;
+      runMlp(weights, first, count);
+      if (!goOn(layer, done + inTile)) return false;
     }
     cache.append(layer, w.chunkKv);
     emitHidden(chunk, layer + 1);
@@ -112,9 +122,10 @@ bool Llama::runLayers(KvCache& cache, const Chunk& chunk) {
   return true;
 }
 
-/// Tokens [firstToken, firstToken + nTokens) of the chunk through one layer.
-void Llama::runTile(const LayerWeights& layer, const KvView& history, std::int64_t firstPosition,
-                    std::int64_t firstToken, std::int64_t nTokens) {
+/// Tokens [firstToken, firstToken + nTokens) of the chunk through a layer's attention.
+void Llama::runAttention(const LayerWeights& layer, const KvView& history,
+                         std::int64_t firstPosition, std::int64_t firstToken,
+                         std::int64_t nTokens) {
   const LlamaWorkspace& w = *workspace_;
   const kernels::AttentionShape heads = attentionShape(config_);
   const float scoreScale = 1.0F / std::sqrt(static_cast<float>(config_.headDim));
@@ -125,8 +136,6 @@ void Llama::runTile(const LayerWeights& layer, const KvView& history, std::int64
   const MatrixView key = w.key.slice(0, nTokens);
   const MatrixView value = w.value.slice(0, nTokens);
   const MatrixView attention = w.attention.slice(0, nTokens);
-  const MatrixView gate = w.gate.slice(0, nTokens);
-  const MatrixView up = w.up.slice(0, nTokens);
 
   backend_.rmsNorm(x, layer.attentionNorm, config_.rmsNormEpsilon, normed);
   backend_.matmul(normed, layer.query, query, false);
@@ -137,6 +146,15 @@ void Llama::runTile(const LayerWeights& layer, const KvView& history, std::int64
   backend_.storeExact(heads, key, value, w.chunkKv, firstToken);
   backend_.attend(heads, scoreScale, query, history, w.chunkKv, firstToken, attention);
   backend_.matmul(attention, layer.attentionOutput, x, true);
+}
+
+/// The same tokens through its MLP.
+void Llama::runMlp(const LayerWeights& layer, std::int64_t firstToken, std::int64_t nTokens) {
+  const LlamaWorkspace& w = *workspace_;
+  const MatrixView x = w.hidden.slice(firstToken, nTokens);
+  const MatrixView normed = w.normed.slice(0, nTokens);
+  const MatrixView gate = w.gate.slice(0, nTokens);
+  const MatrixView up = w.up.slice(0, nTokens);
 
   backend_.rmsNorm(x, layer.mlpNorm, config_.rmsNormEpsilon, normed);
   backend_.matmul(normed, layer.gate, gate, false);

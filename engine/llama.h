@@ -34,9 +34,9 @@ struct Chunk {
       onLogits;
   /// Hidden states [n, hiddenSize] on the host: index 0 embeddings, l the output of layer l.
   std::function<void(std::int64_t index, std::span<const float> hidden)> onHidden;
-  /// Tokens x layers done / layers, after each tile.
+  /// Tokens x layers done / layers, twice for each tile.
   std::function<void(double tokensDone)> onProgress;
-  std::stop_token stop;  // asked between tiles
+  std::stop_token stop;  // asked as often
 };
 
 /// Not thread-safe. The backend, the ledger and the model must outlive it.
@@ -53,8 +53,9 @@ class Llama {
  private:
   void prepareWorkspace(const KvCache& cache, const Chunk& chunk);
   bool runLayers(KvCache& cache, const Chunk& chunk);
-  void runTile(const LayerWeights& layer, const kernels::KvView& history,
-               std::int64_t firstPosition, std::int64_t firstToken, std::int64_t nTokens);
+  void runAttention(const LayerWeights& layer, const kernels::KvView& history,
+                    std::int64_t firstPosition, std::int64_t firstToken, std::int64_t nTokens);
+  void runMlp(const LayerWeights& layer, std::int64_t firstToken, std::int64_t nTokens);
   void emitHidden(const Chunk& chunk, std::int64_t index);
   bool emitLogits(const Chunk& chunk);
 

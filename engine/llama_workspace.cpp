@@ -11,7 +11,7 @@ namespace {
 using kernels::MatrixView;
 
 constexpr std::uint64_t kAlignmentBytes = 64;
-constexpr double kTileSeconds = 0.15;
+constexpr double kTileSeconds = 0.3;  // progress and cancel come twice in it
 constexpr std::int64_t kMinTileTokens = 4;
 constexpr std::int64_t kMaxTileTokens = 256;
 

@@ -48,7 +48,7 @@ std::uint64_t workspaceBytes(const ModelConfig& config, const WorkspaceShape& sh
 std::uint64_t prefillChunkBytes(const ModelConfig& config, kernels::DataType exactType,
                                 std::int64_t chunkTokens);
 
-/// Tokens that go through a layer at once, so that a tile takes about a seventh of a second: fewer
+/// Tokens that go through a layer at once, so that a tile takes about 0.3 seconds: fewer
 /// where the tokens before them (`depth`) make attention long.
 std::int64_t tileTokensFor(const ModelConfig& config, std::int64_t chunkTokens, std::int64_t depth,
                            double operationsPerSecond);

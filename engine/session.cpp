@@ -58,6 +58,13 @@ class ProgressReporter {
 
 }  // namespace
 
+void requireContextLength(std::int64_t tokens) {
+  if (tokens >= 1 && tokens <= kMaxContextLength) return;
+  throw Error(ErrorCode::kInvalidArgument, "The context length must be between 1 and " +
+                                               std::to_string(kMaxContextLength) + " tokens, not " +
+                                               std::to_string(tokens) + ".");
+}
+
 Session::Session(const SessionSetup& setup)
     : backend_(setup.backend),
       llama_(setup.llama),
@@ -67,15 +74,7 @@ Session::Session(const SessionSetup& setup)
       chunkTokens_(setup.chunkTokens),
       cache_(setup.backend, setup.ledger, attentionShape(setup.model), setup.model.nLayers,
              setup.cache) {
-  if (contextLength_ < 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "The context length cannot be " + std::to_string(contextLength_) + " tokens.");
-  }
-  if (chunkTokens_ < 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "The prefill chunk cannot be " + std::to_string(chunkTokens_) + " tokens.",
-                "Use 0 for the largest that fits.");
-  }
+  requireContextLength(contextLength_);
   const std::uint64_t full =
       kvCacheUse(setup.cache, attentionShape(model_), model_.nLayers, contextLength_).total();
   const kernels::DeviceMemoryInfo info = backend_.memoryInfo();
@@ -197,7 +196,9 @@ bool Session::evaluate(const Evaluation& evaluation) {
   cache_.reserve(nTokens);
   while (length() < nTokens) {
     const std::int64_t first = length();
-    const std::int64_t count = evaluation.stepwise ? 1 : chunkLength(nTokens - first);
+    const std::int64_t rest = nTokens - first;
+    const std::int64_t inOneGo = evaluation.onHidden ? rest : chunkLength(rest);
+    const std::int64_t count = evaluation.stepwise ? 1 : inOneGo;
     Chunk chunk;
     chunk.tokens =
         evaluation.tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));

@@ -15,6 +15,10 @@
 
 namespace longhand::engine {
 
+/// Throws Error kInvalidArgument unless 1 <= tokens <= kMaxContextLength.
+void requireContextLength(std::int64_t tokens);
+inline constexpr std::int64_t kMaxContextLength = std::int64_t{1} << 30U;  // keeps bytes in 64 bits
+
 /// What any thread may read while a session works.
 struct SessionCounts {
   std::atomic<std::int64_t> cachedTokens{0};
@@ -43,7 +47,7 @@ struct Evaluation {
   /// Rows from position `first` of `tokens`.
   std::function<void(std::int64_t first, std::int64_t nRows, std::span<const float> logits)>
       onLogits;
-  /// As Chunk::onHidden: for the tokens of one chunk after the other.
+  /// As Chunk::onHidden; all tokens are then one chunk.
   std::function<void(std::int64_t index, std::span<const float> hidden)> onHidden;
   std::stop_token stop;
 };

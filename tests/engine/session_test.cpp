@@ -458,8 +458,11 @@ void SessionTest::cacheThatDoesNotFitKeepsTheOldOne() {
   engine->generate(demoPrompt("hello"), greedy(3), {}, {});
   const std::size_t before = engine->cachedTokens().size();
   QVERIFY(errorOf([&] {
-            engine->configureCache(engine::presetById("exact").cache, std::int64_t{1} << 40U);
+            engine->configureCache(engine::presetById("exact").cache, std::int64_t{1} << 30U);
           }) == ErrorCode::kOutOfMemory);
+  QVERIFY(errorOf([&] {
+            engine->configureCache(engine::presetById("exact").cache, std::int64_t{1} << 60U);
+          }) == ErrorCode::kInvalidArgument);
   engine::KvCacheConfig bad;
   bad.keyNbits = 5;
   QVERIFY(errorOf([&] { engine->configureCache(bad, 0); }) == ErrorCode::kInvalidArgument);
