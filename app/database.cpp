@@ -63,8 +63,8 @@ enum SqliteCode {
                  QStringLiteral("It can be set aside under another name, to start with an empty "
                                 "one; nothing is deleted."));
     default:
-      throwError(ErrorCode::kDatabase, QStringLiteral("%1: %2.").arg(file, error.databaseText()),
-                 {});
+      throwError(ErrorCode::kDatabase,
+                 QStringLiteral("%1: %2.").arg(file, error.text().simplified()), {});
   }
 }
 

@@ -99,10 +99,11 @@ void DocumentStore::setTokenCount(std::int64_t id, std::int64_t tokenCount) {
 void DocumentStore::attach(std::int64_t conversationId, std::int64_t documentId) {
   QSqlQuery query = database_.prepare(QStringLiteral(
       "INSERT OR IGNORE INTO conversation_documents (conversation_id, document_id, position) "
-      "VALUES (?1, ?2, (SELECT coalesce(max(position), 0) + 1 FROM conversation_documents "
-      "WHERE conversation_id = ?1))"));
-  query.bindValue(0, idValue(conversationId));
-  query.bindValue(1, idValue(documentId));
+      "VALUES (?, ?, (SELECT coalesce(max(position), 0) + 1 FROM conversation_documents "
+      "WHERE conversation_id = ?))"));
+  query.addBindValue(idValue(conversationId));
+  query.addBindValue(idValue(documentId));
+  query.addBindValue(idValue(conversationId));
   database_.run(query);
 }
 
