@@ -165,13 +165,7 @@ std::vector<SearchHit> ChatController::searchResults(const QString& text) const 
 
 std::vector<PresetInfo> ChatController::presets() const {
   std::vector<PresetInfo> result;
-  impl_->guarded([&] {
-    result = impl_->presetStore.presets();
-    const engine::KvCacheConfig& custom = impl_->settings.customCache;
-    result.push_back({QString::fromUtf16(kCustomPresetId), QStringLiteral("Custom"),
-                      QStringLiteral("Your own values: %1.").arg(cacheConfigSummary(custom)),
-                      custom, false});
-  });
+  impl_->guarded([&] { result = impl_->presets(); });
   return result;
 }
 
@@ -218,7 +212,7 @@ std::vector<PresetForecast> ChatController::forecast(std::int64_t contextTokens)
   std::vector<PresetForecast> result;
   if (!impl_->model) return result;
   impl_->guarded(
-      [&] { result = forecastPresets(impl_->forecastRequest(contextTokens), presets()); });
+      [&] { result = forecastPresets(impl_->forecastRequest(contextTokens), impl_->presets()); });
   return result;
 }
 

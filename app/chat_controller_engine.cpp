@@ -147,8 +147,17 @@ void ChatController::Impl::onMemoryReported(const MemoryEvent& event) {
 
 // --- Presets ------------------------------------------------------------------------------------
 
+std::vector<PresetInfo> ChatController::Impl::presets() const {
+  std::vector<PresetInfo> result = presetStore.presets();
+  const engine::KvCacheConfig& custom = settings.customCache;
+  result.push_back({QString::fromUtf16(kCustomPresetId), QStringLiteral("Custom"),
+                    QStringLiteral("Your own values: %1.").arg(cacheConfigSummary(custom)), custom,
+                    false});
+  return result;
+}
+
 std::optional<PresetInfo> ChatController::Impl::preset(const QString& id) const {
-  for (PresetInfo& known : owner.presets()) {
+  for (PresetInfo& known : presets()) {
     if (known.id == id) return std::move(known);
   }
   return std::nullopt;

@@ -136,6 +136,7 @@ class ChatController::Impl {
   void onCacheConfigured(const CacheConfiguredEvent& event);
   void onMemoryReported(const MemoryEvent& event);
 
+  std::vector<PresetInfo> presets() const;
   std::optional<PresetInfo> preset(const QString& id) const;
   /// What the open conversation wants of the cache.
   CacheChoice wantedCache() const;

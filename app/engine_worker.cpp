@@ -82,6 +82,13 @@ struct EngineWorker::Impl {
   engine::Engine& loaded() const;
   void releaseIfBothDoNotFit(CommandId id, const std::filesystem::path& folder,
                              engine::WeightFormat weights);
+  /// Emits a signal of the worker on its own thread.
+  template <typename Event>
+  void post(void (EngineWorker::*signal)(const Event&), const Event& event) {
+    EngineWorker* worker = &owner;
+    QMetaObject::invokeMethod(
+        worker, [worker, signal, event] { emit(worker->*signal)(event); }, Qt::QueuedConnection);
+  }
   void reportMemory();
   void reportMemoryNowAndThen() {
     if (memoryThrottle.isDue()) reportMemory();
@@ -131,7 +138,7 @@ void EngineWorker::Impl::carryOut(const Command& command) {
     }
     command.work(command.ticket.id, stop);
   } catch (...) {
-    emit owner.commandFailed({command.ticket.id, currentErrorText()});
+    post(&EngineWorker::commandFailed, CommandFailedEvent{command.ticket.id, currentErrorText()});
   }
   if (engine) reportMemory();
 }
@@ -144,7 +151,9 @@ engine::Engine& EngineWorker::Impl::loaded() const {
   return *engine;
 }
 
-void EngineWorker::Impl::reportMemory() { emit owner.memoryReported({engine->memory()}); }
+void EngineWorker::Impl::reportMemory() {
+  post(&EngineWorker::memoryReported, MemoryEvent{engine->memory()});
+}
 
 void EngineWorker::Impl::releaseIfBothDoNotFit(CommandId id, const std::filesystem::path& folder,
                                                engine::WeightFormat weights) {
@@ -156,7 +165,7 @@ void EngineWorker::Impl::releaseIfBothDoNotFit(CommandId id, const std::filesyst
   plan.chunkTokens = 1;
   if (engine::planMemory(plan).total() <= engine->memory().device.freeBytes) return;
   engine.reset();
-  emit owner.modelReleased({id});
+  post(&EngineWorker::modelReleased, ModelReleasedEvent{id});
 }
 
 EngineWorker::EngineWorker(QObject* parent)
@@ -177,11 +186,11 @@ CommandId EngineWorker::loadModel(const QString& folder, const engine::EngineOpt
     Throttle throttle(kStreamInterval);
     const auto progress = [&](std::uint64_t done, std::uint64_t total) {
       if (done >= total || throttle.isDue()) {
-        emit impl->owner.modelLoadProgressed({id, done, total});
+        impl->post(&EngineWorker::modelLoadProgressed, LoadProgressEvent{id, done, total});
       }
     };
     impl->engine = engine::Engine::load(path, options, progress, stop);
-    emit impl->owner.modelLoaded({id, modelInfo(*impl->engine, folder)});
+    impl->post(&EngineWorker::modelLoaded, ModelLoadedEvent{id, modelInfo(*impl->engine, folder)});
   });
 }
 
@@ -191,7 +200,8 @@ CommandId EngineWorker::configureCache(const engine::KvCacheConfig& config,
       [impl = impl_.get(), config, contextLength](CommandId id, std::stop_token /*stop*/) {
         engine::Engine& engine = impl->loaded();
         engine.configureCache(config, contextLength);
-        emit impl->owner.cacheConfigured({id, engine.cacheConfig(), engine.contextLength()});
+        impl->post(&EngineWorker::cacheConfigured,
+                   CacheConfiguredEvent{id, engine.cacheConfig(), engine.contextLength()});
       });
 }
 
@@ -204,7 +214,8 @@ CommandId EngineWorker::setThreads(int threads) {
 CommandId EngineWorker::countTokens(const QString& text) {
   return impl_->enqueue([impl = impl_.get(), text](CommandId id, std::stop_token /*stop*/) {
     const auto tokens = impl->loaded().tokenizer().encode(text.toStdString());
-    emit impl->owner.tokensCounted({id, static_cast<std::int64_t>(tokens.size())});
+    impl->post(&EngineWorker::tokensCounted,
+               TokensCountedEvent{id, static_cast<std::int64_t>(tokens.size())});
   });
 }
 
@@ -216,34 +227,33 @@ CommandId EngineWorker::encodePrompt(ChatPrompt prompt) {
         event.command = id;
         event.tokens = engine::encodeChat(engine.tokenizer(), prompt.system, prompt.turns);
         event.reusableTokens = engine.reusableTokens(event.tokens);
-        emit impl->owner.promptEncoded(event);
+        impl->post(&EngineWorker::promptEncoded, event);
       });
 }
 
 CommandId EngineWorker::prefill(std::vector<std::int32_t> prompt) {
-  return impl_->enqueue(
-      [impl = impl_.get(), prompt = std::move(prompt)](CommandId id, std::stop_token stop) {
-        engine::Engine& engine = impl->loaded();
-        PrefillFinishedEvent event;
-        event.command = id;
-        Throttle throttle(kStreamInterval);
-        const auto onProgress = [&](const engine::PrefillProgress& progress) {
-          event.progress = progress;
-          if (progress.tokensDone >= progress.tokensTotal || throttle.isDue()) {
-            emit impl->owner.prefillProgressed({id, progress});
-          }
-          impl->reportMemoryNowAndThen();
-        };
-        try {
-          engine.prefill(prompt, onProgress, stop);
-        } catch (const engine::Error& error) {
-          if (error.code() != engine::ErrorCode::kCancelled) throw;
-        }
-        // A stop that came after the last token changes nothing.
-        const auto nTokens = static_cast<std::int64_t>(prompt.size());
-        event.cancelled = stop.stop_requested() && engine.reusableTokens(prompt) < nTokens - 1;
-        emit impl->owner.prefillFinished(event);
-      });
+  return impl_->enqueue([impl = impl_.get(), prompt = std::move(prompt)](CommandId id,
+                                                                         std::stop_token stop) {
+    engine::Engine& engine = impl->loaded();
+    PrefillFinishedEvent event;
+    event.command = id;
+    Throttle throttle(kStreamInterval);
+    const auto onProgress = [&](const engine::PrefillProgress& progress) {
+      event.progress = progress;
+      if (progress.tokensDone >= progress.tokensTotal || throttle.isDue()) {
+        impl->post(&EngineWorker::prefillProgressed, PrefillProgressEvent{id, progress});
+      }
+      impl->reportMemoryNowAndThen();
+    };
+    const engine::PrefillResult result = engine.prefill(prompt, onProgress, stop);
+    event.progress.tokensDone = result.computedTokens;
+    event.progress.tokensReused = result.reusedTokens;
+    if (result.seconds > 0.0) {
+      event.progress.tokensPerSecond = static_cast<double>(result.computedTokens) / result.seconds;
+    }
+    event.cancelled = result.isCancelled;
+    impl->post(&EngineWorker::prefillFinished, event);
+  });
 }
 
 CommandId EngineWorker::generate(std::vector<std::int32_t> prompt,
@@ -256,7 +266,7 @@ CommandId EngineWorker::generate(std::vector<std::int32_t> prompt,
     AnswerGrewEvent pending;
     pending.command = id;
     const auto flush = [&] {
-      if (!pending.text.isEmpty()) emit impl->owner.answerGrew(pending);
+      if (!pending.text.isEmpty()) impl->post(&EngineWorker::answerGrew, pending);
       pending.text.clear();
       pending.newTokens = 0;
     };
@@ -264,7 +274,7 @@ CommandId EngineWorker::generate(std::vector<std::int32_t> prompt,
     engine::GenerateObserver observer;
     observer.prefill = [&](const engine::PrefillProgress& progress) {
       if (progress.tokensDone >= progress.tokensTotal || prefillThrottle.isDue()) {
-        emit impl->owner.prefillProgressed({id, progress});
+        impl->post(&EngineWorker::prefillProgressed, PrefillProgressEvent{id, progress});
       }
       impl->reportMemoryNowAndThen();
     };
@@ -276,7 +286,7 @@ CommandId EngineWorker::generate(std::vector<std::int32_t> prompt,
     };
     const engine::GenerateResult result = engine.generate(prompt, options, observer, stop);
     flush();
-    emit impl->owner.answerFinished({id, result});
+    impl->post(&EngineWorker::answerFinished, AnswerFinishedEvent{id, result});
   });
 }
 

@@ -7,8 +7,8 @@
 //   connect(&worker, &EngineWorker::modelLoaded, this, ...);
 //   worker.loadModel(folder, options);
 //
-// All functions: the object's thread (none of them waits). Signals are emitted on the worker
-// thread: receivers that live elsewhere get them queued. No exception leaves the worker thread.
+// All functions and all signals: the object's thread. No function waits, and no exception leaves
+// the worker thread. Events that are under way when the object dies are dropped.
 
 #include <cstdint>
 #include <memory>

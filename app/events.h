@@ -70,7 +70,7 @@ struct PrefillProgressEvent {
 
 struct PrefillFinishedEvent {
   CommandId command = 0;
-  engine::PrefillProgress progress;  // the last
+  engine::PrefillProgress progress;  // at its end, with the rate over all of it
   bool cancelled = false;            // what was read so far may be kept or not
 };
 
