@@ -206,6 +206,14 @@ ContextState ChatController::contextState() const {
           impl_->model ? impl_->model->config.trainedLength : 0};
 }
 
+bool ChatController::isContextRead() const {
+  // The last token of an answer, and what closes its turn, are computed with the next question.
+  constexpr std::int64_t kTurnEndTokens = 8;
+  return impl_->conversationId != 0 && impl_->cachedConversationId == impl_->conversationId &&
+         !impl_->reading && impl_->usedTokens > 0 &&
+         impl_->memory.cachedTokens + kTurnEndTokens >= impl_->usedTokens;
+}
+
 const engine::MemoryReport& ChatController::memory() const { return impl_->memory; }
 
 std::vector<PresetForecast> ChatController::forecast(std::int64_t contextTokens) const {

@@ -102,6 +102,8 @@ class ChatController final : public QObject {
   std::vector<ModelEntry> availableModels() const;
   Activity activity() const;
   ContextState contextState() const;
+  /// The open conversation's documents and messages are in the cache: an answer starts at once.
+  bool isContextRead() const;
   const engine::MemoryReport& memory() const;  // the last report
   /// For every preset, with `contextTokens` in the cache; empty while no model is loaded.
   std::vector<PresetForecast> forecast(std::int64_t contextTokens) const;

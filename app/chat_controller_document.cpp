@@ -46,7 +46,8 @@ void ChatController::Impl::showPendingDocument() {
       usedTokens + std::max<std::int64_t>(0, preview.tokenCount) + kAnswerRoomTokens;
   preview.fitsContext = preview.tokenCount >= 0 && needed <= preview.contextLength;
   preview.forecasts = owner.forecast(needed);
-  emit owner.documentPreviewReady(preview);
+  // A copy: a receiver that attaches or discards the document ends `pending`.
+  emit owner.documentPreviewReady(DocumentPreview(preview));
 }
 
 // --- Slots --------------------------------------------------------------------------------------

@@ -107,6 +107,8 @@ Composer::Composer(const Theme& theme, QWidget* parent)
       emit stopRequested();
     } else if (editing_) {
       emit editCancelled();
+    } else {
+      emit escapePressed();
     }
   });
   connect(edit_, &QPlainTextEdit::textChanged, this, [this] {

@@ -61,6 +61,7 @@ class Composer final : public QWidget {
   void sendRequested(const QString& text);  // never blank; outer white space removed
   void stopRequested();
   void editCancelled();
+  void escapePressed();                       // Esc with nothing to stop and no edit to cancel
   void attachRequested();                     // the paper clip
   void documentDropped(const QString& path);  // once for each local file
   void textChanged();

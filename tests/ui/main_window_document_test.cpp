@@ -1,0 +1,216 @@
+// Documents in the real window: opened, forecast before anything is computed, read, cancelled.
+#include <QComboBox>
+#include <QFile>
+#include <QLabel>
+#include <QMimeData>
+#include <QPainter>
+#include <QPdfWriter>
+#include <QPlainTextEdit>
+#include <QProgressBar>
+#include <QPushButton>
+#include <QSignalSpy>
+#include <QTableWidget>
+#include <QTemporaryDir>
+
+#include "ui/composer.h"
+#include "window_harness.h"
+
+using namespace Qt::StringLiterals;
+using namespace longhand;
+using namespace longhand::tests;
+
+namespace {
+
+void writeFile(const QString& path, const QByteArray& bytes) {
+  QFile file(path);
+  if (!file.open(QIODevice::WriteOnly) || file.write(bytes) != bytes.size()) {
+    throw std::runtime_error("cannot write " + path.toStdString());
+  }
+}
+
+void writePdf(const QString& path, const QStringList& pages) {
+  QPdfWriter writer(path);
+  QPainter painter(&writer);
+  for (int page = 0; page < pages.size(); ++page) {
+    if (page > 0) writer.newPage();
+    painter.drawText(QRect(0, 0, writer.width(), writer.height()),
+                     Qt::AlignLeft | Qt::AlignTop | Qt::TextWordWrap, pages[page]);
+  }
+}
+
+}  // namespace
+
+class MainWindowDocumentTest final : public QObject {
+  Q_OBJECT
+
+ private:
+  QString path(const QString& name) const { return folder_->filePath(name); }
+  QString label(const QString& name) { return harness_->find<QLabel>(name).text(); }
+  QTableWidget& table() { return harness_->find<QTableWidget>(u"forecastTable"_s); }
+
+  std::unique_ptr<QTemporaryDir> folder_;
+  std::unique_ptr<WindowHarness> harness_;
+
+ private slots:
+  void init() {
+    folder_ = std::make_unique<QTemporaryDir>();
+    harness_ = std::make_unique<WindowHarness>(path(u"data"_s));
+    QVERIFY(harness_->start());
+  }
+
+  void cleanup() { harness_.reset(); }
+
+  void aForecastForEveryPresetIsShownBeforeAnythingIsComputed() {
+    QSignalSpy progress(&harness_->controller(), &app::ChatController::prefillProgress);
+    harness_->window().openDocument(sampleDocumentPath());
+    QVERIFY(harness_->waitForCandidate());
+
+    QCOMPARE(label(u"documentName"_s), u"sample-document.txt"_s);
+    QVERIFY2(label(u"documentFacts"_s).contains(u"UTF-8"_s) ||
+                 label(u"documentFacts"_s).contains(u"ASCII"_s),
+             qPrintable(label(u"documentFacts"_s)));
+    QVERIFY(label(u"documentFacts"_s).contains(u"characters"_s));
+    QVERIFY2(label(u"documentFacts"_s).contains(u"1,2"_s), qPrintable(label(u"documentFacts"_s)));
+    QVERIFY(harness_->isShown(u"forecastTable"_s));
+    QCOMPARE(table().rowCount(), static_cast<int>(harness_->controller().presets().size()));
+    for (int row = 0; row < table().rowCount(); ++row) {
+      for (int column = 0; column < table().columnCount(); ++column) {
+        QVERIFY(!table().item(row, column)->text().isEmpty());
+      }
+      QCOMPARE(table().item(row, 3)->text(), u"Yes"_s);
+    }
+    QVERIFY(table().item(0, 1)->text() > table().item(3, 1)->text());  // Exact needs more
+    QVERIFY(harness_->find<QPlainTextEdit>(u"documentText"_s)
+                .toPlainText()
+                .startsWith(u"# Handbook of Karnevik House"_s));
+    QCOMPARE(progress.count(), 0);
+    QVERIFY(harness_->controller().documents().empty());
+    QCOMPARE(harness_->controller().memory().cachedTokens, 0);
+  }
+
+  void aCandidateCanBePutAway() {
+    harness_->window().openDocument(sampleDocumentPath());
+    QVERIFY(harness_->waitForCandidate());
+    harness_->click(u"documentDiscardButton"_s);
+    QVERIFY(!harness_->controller().pendingDocument().has_value());
+    QVERIFY(harness_->isShown(u"documentOpenButton"_s));
+    QVERIFY(harness_->controller().documents().empty());
+  }
+
+  void readNowReadsWithProgressAndTheFirstAnswerStartsAtOnce() {
+    harness_->window().openDocument(sampleDocumentPath());
+    QVERIFY(harness_->waitForCandidate());
+    QSignalSpy read(&harness_->controller(), &app::ChatController::prefillFinished);
+    harness_->click(u"documentReadButton"_s);
+    QTRY_VERIFY_WITH_TIMEOUT(harness_->isShown(u"documentProgress"_s) || read.count() == 1,
+                             kPatienceMs);
+    QVERIFY(read.count() == 1 || read.wait(kPatienceMs));
+    QCOMPARE(read[0][0].toBool(), false);
+    QVERIFY(!harness_->isShown(u"documentProgress"_s));
+    QVERIFY(harness_->controller().memory().cachedTokens > 1200);
+
+    const SampleQuestion sample = sampleQuestions()[0];
+    QCOMPARE(harness_->answerTo(sample.question), sample.answer);
+    QVERIFY(harness_->controller().messages().back().statistics.reusedTokens > 1200);
+  }
+
+  void readingCanBeCancelledAndTheChatStaysUsable() {
+    // Long enough for a cancel to come in time on any machine; the context is set to hold it.
+    QFile sample(sampleDocumentPath());
+    QVERIFY(sample.open(QIODevice::ReadOnly));
+    writeFile(path(u"long.txt"_s), sample.readAll().repeated(8));
+    harness_->controller().applyCacheConfig(harness_->controller().currentCacheConfig(), 16384);
+    QVERIFY(harness_->waitUntilIdle());
+    harness_->window().openDocument(path(u"long.txt"_s));
+    QVERIFY(harness_->waitForCandidate());
+    QVERIFY2(label(u"documentAdvice"_s).contains(u"trained for 2,048"_s),
+             qPrintable(label(u"documentAdvice"_s)));
+    QSignalSpy progress(&harness_->controller(), &app::ChatController::prefillProgress);
+    QSignalSpy read(&harness_->controller(), &app::ChatController::prefillFinished);
+    harness_->click(u"documentReadButton"_s);
+    QVERIFY(progress.count() > 0 || progress.wait(kPatienceMs));
+    QVERIFY(harness_->isShown(u"documentProgress"_s));
+    QVERIFY2(label(u"documentProgressDetail"_s).contains(u"tokens"_s),
+             qPrintable(label(u"documentProgressDetail"_s)));
+    harness_->click(u"documentProgressCancel"_s);
+    QVERIFY(read.count() == 1 || read.wait(kPatienceMs));
+    QCOMPARE(read[0][0].toBool(), true);
+    QVERIFY(harness_->waitUntilIdle());
+    QVERIFY(!harness_->isShown(u"documentProgress"_s));
+    QVERIFY(harness_->find<QPushButton>(u"documentReadButton"_s).isEnabled());
+    QCOMPARE(harness_->controller().documents().size(), std::size_t{1});
+  }
+
+  void markdownIsOpenedAsText() {
+    writeFile(path(u"notes.md"_s), "# Notes\n\nThe code of the north gate is 4821.\n");
+    harness_->window().openDocument(path(u"notes.md"_s));
+    QVERIFY(harness_->waitForCandidate());
+    harness_->click(u"documentUseButton"_s);
+    QCOMPARE(harness_->answerTo(u"What is the code of the north gate?"_s),
+             u"The code of the north gate is 4821."_s);
+  }
+
+  void aPdfIsReadAndItsEmptyPagesAreNamed() {
+    writePdf(path(u"rules.pdf"_s), {u"The code of the north gate is 4821."_s, QString()});
+    harness_->window().openDocument(path(u"rules.pdf"_s));
+    QVERIFY(harness_->waitForCandidate());
+    QVERIFY2(harness_->isShown(u"documentLosses"_s), "an empty page was passed over");
+    QVERIFY2(label(u"documentLosses"_s).contains(u"page"_s, Qt::CaseInsensitive),
+             qPrintable(label(u"documentLosses"_s)));
+    harness_->click(u"documentUseButton"_s);
+    QCOMPARE(harness_->answerTo(u"What is the code of the north gate?"_s),
+             u"The code of the north gate is 4821."_s);
+  }
+
+  void aDocumentLongerThanTheContextIsNeverCutButOfferedALongerOne() {
+    writeFile(path(u"long.txt"_s), QByteArray("The lamp is in the hall. ").repeated(400));
+    harness_->window().openDocument(path(u"long.txt"_s));
+    QTRY_VERIFY_WITH_TIMEOUT(harness_->controller().pendingDocument().has_value(), kPatienceMs);
+    QTRY_VERIFY(harness_->isShown(u"documentRaiseContextButton"_s));
+    QVERIFY(!harness_->find<QPushButton>(u"documentReadButton"_s).isEnabled());
+    QVERIFY2(label(u"documentAdvice"_s).contains(u"Nothing is cut"_s),
+             qPrintable(label(u"documentAdvice"_s)));
+    QVERIFY2(table().item(0, 3)->text().startsWith(u"With context"_s),
+             qPrintable(table().item(0, 3)->text()));
+
+    harness_->click(u"documentRaiseContextButton"_s);
+    QTRY_VERIFY_WITH_TIMEOUT(harness_->find<QPushButton>(u"documentReadButton"_s).isEnabled(),
+                             kPatienceMs);
+    QCOMPARE(table().item(0, 3)->text(), u"Yes"_s);
+  }
+
+  void whatCannotBeOpenedIsSaidInOneSentence_data() {
+    QTest::addColumn<QString>("name");
+    QTest::addColumn<QByteArray>("bytes");
+    QTest::newRow("missing") << u"missing.txt"_s << QByteArray();
+    QTest::newRow("damaged PDF") << u"broken.pdf"_s << QByteArray("%PDF-1.7\nnothing");
+    QTest::newRow("empty") << u"empty.txt"_s << QByteArray("");
+  }
+
+  void whatCannotBeOpenedIsSaidInOneSentence() {
+    QFETCH(const QString, name);
+    QFETCH(const QByteArray, bytes);
+    if (!name.startsWith(u"missing"_s)) writeFile(path(name), bytes);
+    harness_->window().openDocument(path(name));
+    QTRY_VERIFY_WITH_TIMEOUT(harness_->isShown(u"errorBar"_s), kPatienceMs);
+    QVERIFY2(label(u"errorBarText"_s).contains(name), qPrintable(label(u"errorBarText"_s)));
+    QVERIFY(!harness_->isShown(u"documentProgress"_s));
+    QVERIFY(harness_->isShown(u"documentOpenButton"_s));
+  }
+
+  void aFileDroppedOnTheChatIsOpened() {
+    QMimeData data;
+    data.setUrls({QUrl::fromLocalFile(sampleDocumentPath())});
+    auto& pane = harness_->find<QWidget>(u"chatPane"_s);
+    QDragEnterEvent enter(QPoint(40, 40), Qt::CopyAction, &data, Qt::LeftButton, Qt::NoModifier);
+    QCoreApplication::sendEvent(&pane, &enter);
+    QVERIFY(enter.isAccepted());
+    QDropEvent drop(QPointF(40, 40), Qt::CopyAction, &data, Qt::LeftButton, Qt::NoModifier);
+    QCoreApplication::sendEvent(&pane, &drop);
+    QVERIFY(drop.isAccepted());
+    QVERIFY(harness_->waitForCandidate());
+  }
+};
+
+QTEST_MAIN(MainWindowDocumentTest)
+#include "main_window_document_test.moc"

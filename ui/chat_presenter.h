@@ -1,0 +1,63 @@
+#pragma once
+// Connects the controller with the centre of the window: messages in, commands out. Holds what the
+// view does not: which message is being edited, which sample question waits for its document.
+
+#include <optional>
+
+#include <QObject>
+
+#include "app/chat_controller.h"
+
+class QTimer;
+
+namespace longhand::ui {
+
+class ChatPane;
+
+class ChatPresenter final : public QObject {
+  Q_OBJECT
+  Q_DISABLE_COPY_MOVE(ChatPresenter)
+
+ public:
+  /// Both must outlive the presenter.
+  ChatPresenter(app::ChatController& controller, ChatPane& pane, QObject* parent);
+
+  /// Scrolls to a message, now or once its chat is open.
+  void showMessage(qint64 messageId);
+  /// Stores what stands in the composer. To be called before the chat changes or the window closes.
+  void saveDraft();
+  /// While true, the progress of a reading is not shown here too.
+  void setReadingShownElsewhere(bool isElsewhere) { isReadingShownElsewhere_ = isElsewhere; }
+  /// Esc anywhere in the window: stops what runs, else ends an edit, else dismisses a notice.
+  void escape();
+
+ private:
+  void connectChat();
+  void connectReading();
+  void connectModel();
+  void showConversation();
+  void showMessages();
+  void showPage();
+  void showComposerState();
+  void addMessage(const app::Message& message);
+  void changeMessage(qint64 id, const QString& text, app::MessageState state);
+  void finishAnswer(qint64 id);
+  void showReading(const engine::PrefillProgress& progress);
+  void send(const QString& text);
+  void ask(const QString& sampleQuestion);
+  void startEdit(qint64 id);
+  void endEdit();
+  void showBranch(qint64 id, int delta);
+  void showError(const QString& message, const QString& hint);
+
+  app::ChatController& controller_;
+  ChatPane& pane_;
+  QTimer* draftTimer_;
+  bool isReadingShownElsewhere_ = false;
+  qint64 editedMessage_ = 0;
+  qint64 streamingMessage_ = 0;
+  qint64 messageToShow_ = 0;
+  QString waitingQuestion_;  // of the samples: sent when the sample document is part of the chat
+};
+
+}  // namespace longhand::ui

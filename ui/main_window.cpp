@@ -1,0 +1,308 @@
+#include "ui/main_window.h"
+
+#include <QAction>
+#include <QApplication>
+#include <QCloseEvent>
+#include <QDir>
+#include <QFileDialog>
+#include <QMenu>
+#include <QSplitter>
+#include <QVBoxLayout>
+
+#include "app/chat_controller.h"
+#include "ui/chat_pane.h"
+#include "ui/chat_presenter.h"
+#include "ui/composer.h"
+#include "ui/dialogs.h"
+#include "ui/document_presenter.h"
+#include "ui/find_bar.h"
+#include "ui/format.h"
+#include "ui/memory_strip.h"
+#include "ui/named.h"
+#include "ui/preset_switcher.h"
+#include "ui/right_pane.h"
+#include "ui/settings_presenter.h"
+#include "ui/sidebar.h"
+#include "ui/status_line.h"
+#include "ui/top_bar.h"
+#include "ui/transcript_view.h"
+#include "ui/welcome_panel.h"
+#include "ui/window_actions.h"
+#include "ui/window_layout.h"
+#include "ui/window_style.h"
+
+using namespace Qt::StringLiterals;
+
+namespace longhand::ui {
+
+namespace {
+
+constexpr QSize kDefaultSize(1280, 800);
+constexpr QSize kSmallestSize(860, 560);
+constexpr int kSidebarWidth = 232;
+constexpr int kRightPaneWidth = 372;
+
+WindowLayout storedLayout(const app::ChatController& controller, const MainWindowOptions& options) {
+  WindowLayout layout =
+      WindowLayout::fromJson(controller.settings().windowState, options.systemTheme);
+  if (options.theme) layout.theme = *options.theme;
+  return layout;
+}
+
+}  // namespace
+
+using app::ChatController;
+
+MainWindow::MainWindow(ChatController& controller, const MainWindowOptions& options)
+    : controller_(controller),
+      options_(options),
+      theme_(makeTheme(storedLayout(controller, options).theme)),
+      actions_(new WindowActions(*this)),
+      topBar_(new TopBar(controller, theme_, this)),
+      splitter_(new QSplitter(Qt::Horizontal, this)),
+      sidebar_(new Sidebar(controller, theme_, splitter_)),
+      chatPane_(new ChatPane(theme_, splitter_)),
+      rightPane_(new RightPane(splitter_)),
+      memoryStrip_(named(new MemoryStrip(theme_, this), u"memoryStrip"_s, tr("Memory"))),
+      statusLine_(new StatusLine(controller, this)),
+      chatPresenter_(new ChatPresenter(controller, *chatPane_, this)),
+      documentPresenter_(new DocumentPresenter(controller, rightPane_->documentPanel(), this)),
+      presetSwitcher_(new PresetSwitcher(controller, chatPane_->presetBar(), this)) {
+  setObjectName(u"mainWindow"_s);
+  setWindowTitle(tr("Longhand"));
+  new SettingsPresenter(controller, rightPane_->settingsPanel(), this);
+  makeLayout();
+  connectActions();
+  connectParts();
+  connectMemory();
+  restoreLayout(storedLayout(controller, options));
+  chatPane_->composer().setFocus(Qt::OtherFocusReason);
+}
+
+MainWindow::~MainWindow() = default;
+
+void MainWindow::makeLayout() {
+  setMinimumSize(kSmallestSize);
+  splitter_->setObjectName(u"mainSplitter"_s);
+  splitter_->setHandleWidth(1);
+  splitter_->setChildrenCollapsible(false);
+  splitter_->setStretchFactor(1, 1);
+  sidebar_->setMinimumWidth(190);
+  chatPane_->setMinimumWidth(340);
+  rightPane_->setMinimumWidth(320);
+
+  auto* bottom = new QWidget(this);
+  bottom->setObjectName(u"bottomArea"_s);
+  bottom->setAttribute(Qt::WA_StyledBackground);
+  auto* bottomLayout = new QVBoxLayout(bottom);
+  bottomLayout->setContentsMargins(0, 0, 0, 0);
+  bottomLayout->setSpacing(0);
+  bottomLayout->addWidget(memoryStrip_);
+  bottomLayout->addWidget(statusLine_);
+
+  auto* central = new QWidget(this);
+  auto* layout = new QVBoxLayout(central);
+  layout->setContentsMargins(0, 0, 0, 0);
+  layout->setSpacing(0);
+  layout->addWidget(topBar_);
+  layout->addWidget(splitter_, 1);
+  layout->addWidget(bottom);
+  setCentralWidget(central);
+  topBar_->setActions(actions_->sidebar, actions_->documentPane, actions_->settings,
+                      actions_->menu());
+}
+
+void MainWindow::connectActions() {
+  connect(actions_->newChat, &QAction::triggered, this, [this] {
+    chatPresenter_->saveDraft();
+    controller_.newConversation();
+    chatPane_->composer().setFocus(Qt::ShortcutFocusReason);
+  });
+  connect(actions_->search, &QAction::triggered, this, [this] {
+    actions_->sidebar->setChecked(true);
+    sidebar_->focusSearch();
+  });
+  connect(actions_->find, &QAction::triggered, &chatPane_->findBar(), &FindBar::open);
+  connect(actions_->openDocument, &QAction::triggered, this, &MainWindow::chooseDocument);
+  connect(actions_->openModel, &QAction::triggered, this, &MainWindow::chooseModel);
+  connect(actions_->sidebar, &QAction::toggled, sidebar_, &QWidget::setVisible);
+  connect(actions_->documentPane, &QAction::triggered, this,
+          [this](bool isShown) { showRightPage(false, isShown); });
+  connect(actions_->settings, &QAction::triggered, this,
+          [this](bool isShown) { showRightPage(true, isShown); });
+  connect(actions_->dark, &QAction::toggled, this,
+          [this](bool isDark) { setTheme(isDark ? ThemeKind::kDark : ThemeKind::kLight); });
+  connect(actions_->modelHelp, &QAction::triggered, this, &MainWindow::showModelHelp);
+  connect(actions_->about, &QAction::triggered, this, &MainWindow::showAbout);
+  connect(actions_->quit, &QAction::triggered, this, &QWidget::close);
+  connect(actions_->models, &QMenu::aboutToShow, this, &MainWindow::fillModelsMenu);
+  connect(actions_, &WindowActions::presetNumberChosen, presetSwitcher_,
+          &PresetSwitcher::askNumber);
+  connect(rightPane_, &RightPane::pageChanged, this,
+          [this] { showRightPage(rightPane_->page() == RightPane::Page::kSettings, true); });
+}
+
+void MainWindow::connectParts() {
+  const auto focusComposer = [this] { chatPane_->composer().setFocus(Qt::OtherFocusReason); };
+  connect(topBar_, &TopBar::presetChosen, presetSwitcher_, &PresetSwitcher::ask);
+  connect(topBar_, &TopBar::modelHelpRequested, this, &MainWindow::showModelHelp);
+  connect(presetSwitcher_, &PresetSwitcher::cancelled, topBar_, &TopBar::resetPreset);
+  connect(presetSwitcher_, &PresetSwitcher::customWanted, this,
+          [this] { showRightPage(true, true); });
+
+  connect(sidebar_, &Sidebar::chatAboutToChange, chatPresenter_, &ChatPresenter::saveDraft);
+  connect(sidebar_, &Sidebar::messageChosen, chatPresenter_, &ChatPresenter::showMessage);
+  connect(sidebar_, &Sidebar::documentChosen, documentPresenter_, &DocumentPresenter::show);
+  connect(sidebar_, &Sidebar::openDocumentRequested, this, &MainWindow::chooseDocument);
+  connect(sidebar_, &Sidebar::composerWanted, this, focusComposer);
+
+  const WelcomePanel& welcome = chatPane_->welcome();
+  connect(&welcome, &WelcomePanel::sampleDocumentRequested, documentPresenter_,
+          &DocumentPresenter::openSample);
+  connect(&welcome, &WelcomePanel::openDocumentRequested, this, &MainWindow::chooseDocument);
+  connect(&welcome, &WelcomePanel::openModelRequested, this, &MainWindow::chooseModel);
+  connect(&welcome, &WelcomePanel::demoModelRequested, this, [this] { openModel(QString()); });
+  connect(&welcome, &WelcomePanel::modelHelpRequested, this, &MainWindow::showModelHelp);
+  connect(chatPane_, &ChatPane::fileDropped, this, &MainWindow::openDocument);
+  connect(&chatPane_->composer(), &Composer::attachRequested, this, &MainWindow::chooseDocument);
+  connect(&chatPane_->findBar(), &FindBar::closed, this, focusComposer);
+  connect(&chatPane_->transcript(), &TranscriptView::copied, statusLine_, &StatusLine::showBriefly);
+
+  connect(documentPresenter_, &DocumentPresenter::panelWanted, this,
+          [this] { showRightPage(false, true); });
+  connect(documentPresenter_, &DocumentPresenter::openDialogRequested, this,
+          &MainWindow::chooseDocument);
+  connect(documentPresenter_, &DocumentPresenter::readingHere, chatPresenter_,
+          &ChatPresenter::setReadingShownElsewhere);
+  connect(documentPresenter_, &DocumentPresenter::composerWanted, this, focusComposer);
+}
+
+void MainWindow::connectMemory() {
+  connect(&controller_, &ChatController::memoryChanged, this, &MainWindow::showMemory);
+  connect(&controller_, &ChatController::presetSwitched, this, &MainWindow::showMemory);
+  connect(&controller_, &ChatController::modelLoaded, this, &MainWindow::showMemory);
+  showMemory();
+}
+
+void MainWindow::showMemory() {
+  MemoryStripData strip = memoryStripData(controller_.memory());
+  const qint64 context = controller_.contextState().contextLength;
+  if (controller_.model() && context > 0) {
+    const QString preset = controller_.currentPreset();
+    for (const app::PresetForecast& forecast : controller_.forecast(context)) {
+      if (forecast.preset.id != preset) continue;
+      strip.forecast = forecast.use;
+      strip.forecastLabel = tr("%1, %2").arg(forecast.preset.name, formatTokens(context));
+    }
+  }
+  memoryStrip_->setData(strip);
+}
+
+void MainWindow::openDocument(const QString& path) { documentPresenter_->open(path); }
+
+void MainWindow::openModel(const QString& folder) {
+  controller_.loadModel(folder, engine::WeightFormat::kAuto);
+}
+
+void MainWindow::chooseDocument() {
+  const QString path = QFileDialog::getOpenFileName(this, tr("Open a document"), QDir::homePath(),
+                                                    app::documentNameFilters().join(u";;"_s));
+  if (!path.isEmpty()) openDocument(path);
+}
+
+void MainWindow::chooseModel() {
+  const QString start =
+      QDir(options_.modelsFolder).exists() ? options_.modelsFolder : QDir::homePath();
+  const QString folder =
+      QFileDialog::getExistingDirectory(this, tr("Open a folder with a Llama model"), start);
+  if (!folder.isEmpty()) openModel(folder);
+}
+
+void MainWindow::fillModelsMenu() {
+  actions_->models->clear();
+  const std::optional<app::ModelInfo> loaded = controller_.model();
+  for (const app::ModelEntry& entry : controller_.availableModels()) {
+    const QString name = entry.isDemo ? tr("%1 (demonstration)").arg(entry.name) : entry.name;
+    QAction* action = actions_->models->addAction(QString(name).replace(u'&', u"&&"_s));
+    action->setCheckable(true);
+    action->setChecked(loaded && QDir(loaded->folder) == QDir(entry.folder));
+    connect(action, &QAction::triggered, this, [this, entry] { openModel(entry.folder); });
+  }
+  if (actions_->models->isEmpty()) {
+    actions_->models->addAction(tr("No models found"))->setEnabled(false);
+  }
+}
+
+void MainWindow::showRightPage(bool isSettings, bool isShown) {
+  if (isShown) {
+    rightPane_->showPage(isSettings ? RightPane::Page::kSettings : RightPane::Page::kDocument);
+  }
+  rightPane_->setVisible(isShown);
+  actions_->settings->setChecked(isShown && isSettings);
+  actions_->documentPane->setChecked(isShown && !isSettings);
+}
+
+void MainWindow::showModelHelp() {
+  auto* dialog = new ModelHelpDialog(options_.modelsFolder, this);
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  connect(dialog, &ModelHelpDialog::openModelRequested, this, &MainWindow::chooseModel);
+  dialog->open();
+}
+
+void MainWindow::showAbout() {
+  auto* dialog = new AboutDialog(options_.dataFolder, this);
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->open();
+}
+
+void MainWindow::setTheme(ThemeKind kind) {
+  theme_ = makeTheme(kind);
+  if (auto* application = qobject_cast<QApplication*>(QCoreApplication::instance())) {
+    applyTheme(*application, theme_);
+  }
+  setStyleSheet(windowStyleSheet(theme_));
+  topBar_->setTheme(theme_);
+  sidebar_->setTheme(theme_);
+  chatPane_->setTheme(theme_);
+  memoryStrip_->setTheme(theme_);
+}
+
+void MainWindow::restoreLayout(const WindowLayout& layout) {
+  setTheme(layout.theme);
+  actions_->dark->setChecked(layout.theme == ThemeKind::kDark);
+  if (!restoreGeometry(controller_.settings().windowGeometry)) resize(kDefaultSize);
+  if (layout.splitter.isEmpty() || !splitter_->restoreState(layout.splitter)) {
+    splitter_->setSizes(
+        {kSidebarWidth, width() - kSidebarWidth - kRightPaneWidth, kRightPaneWidth});
+  }
+  splitter_->setHandleWidth(1);  // restoreState brings back the width it was saved with
+  actions_->sidebar->setChecked(layout.showsSidebar);
+  sidebar_->setVisible(layout.showsSidebar);
+  showRightPage(layout.showsSettings, layout.showsRightPane);
+}
+
+void MainWindow::saveLayout() {
+  WindowLayout layout;
+  layout.splitter = splitter_->saveState();
+  layout.showsSidebar = actions_->sidebar->isChecked();
+  layout.showsRightPane = !rightPane_->isHidden();
+  layout.showsSettings = rightPane_->page() == RightPane::Page::kSettings;
+  layout.theme = theme_.kind;
+  controller_.saveWindowLayout(saveGeometry(), layout.toJson());
+}
+
+void MainWindow::closeEvent(QCloseEvent* event) {
+  chatPresenter_->saveDraft();
+  saveLayout();
+  event->accept();
+}
+
+void MainWindow::keyPressEvent(QKeyEvent* event) {
+  if (event->key() == Qt::Key_Escape) {
+    chatPresenter_->escape();
+    return;
+  }
+  QMainWindow::keyPressEvent(event);
+}
+
+}  // namespace longhand::ui

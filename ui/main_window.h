@@ -1,0 +1,87 @@
+#pragma once
+// The main window: puts the parts together and carries out the menu's actions. What the parts show
+// is the business of their presenters; what is computed and stored is the controller's.
+
+#include <optional>
+
+#include <QMainWindow>
+
+#include "ui/theme.h"
+
+class QSplitter;
+
+namespace longhand::app {
+class ChatController;
+}
+
+namespace longhand::ui {
+
+class ChatPane;
+class ChatPresenter;
+class DocumentPresenter;
+class MemoryStrip;
+class PresetSwitcher;
+class RightPane;
+class Sidebar;
+class StatusLine;
+class TopBar;
+class WindowActions;
+struct WindowLayout;
+
+struct MainWindowOptions {
+  QString dataFolder;
+  QString modelsFolder;
+  ThemeKind systemTheme = ThemeKind::kLight;  // while the user has not chosen one
+  std::optional<ThemeKind> theme;             // wins over the stored one
+};
+
+class MainWindow final : public QMainWindow {
+  Q_OBJECT
+  Q_DISABLE_COPY_MOVE(MainWindow)
+
+ public:
+  /// The controller must outlive the window; the caller start()s it.
+  MainWindow(app::ChatController& controller, const MainWindowOptions& options);
+  ~MainWindow() override;
+
+  void openDocument(const QString& path);
+  void openModel(const QString& folder);  // empty: the bundled model
+  /// Shows or hides the right side, with its settings or its document page.
+  void showRightPage(bool isSettings, bool isShown);
+
+ protected:
+  void closeEvent(QCloseEvent* event) override;
+  void keyPressEvent(QKeyEvent* event) override;
+
+ private:
+  void makeLayout();
+  void connectActions();
+  void connectParts();
+  void connectMemory();
+  void showMemory();
+  void chooseDocument();
+  void chooseModel();
+  void fillModelsMenu();
+  void showModelHelp();
+  void showAbout();
+  void setTheme(ThemeKind kind);
+  void restoreLayout(const WindowLayout& layout);
+  void saveLayout();
+
+  app::ChatController& controller_;
+  MainWindowOptions options_;
+  Theme theme_;
+  WindowActions* actions_;
+  TopBar* topBar_;
+  QSplitter* splitter_;
+  Sidebar* sidebar_;
+  ChatPane* chatPane_;
+  RightPane* rightPane_;
+  MemoryStrip* memoryStrip_;
+  StatusLine* statusLine_;
+  ChatPresenter* chatPresenter_;
+  DocumentPresenter* documentPresenter_;
+  PresetSwitcher* presetSwitcher_;
+};
+
+}  // namespace longhand::ui

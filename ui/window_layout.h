@@ -1,0 +1,22 @@
+#pragma once
+// What the window remembers of its looks: which sides are shown, where the splitters stand, the
+// theme. Kept as JSON in the settings; anything unreadable becomes the default.
+
+#include <QByteArray>
+
+#include "ui/theme.h"
+
+namespace longhand::ui {
+
+struct WindowLayout {
+  QByteArray splitter;  // QSplitter::saveState; empty: the default widths
+  bool showsSidebar = true;
+  bool showsRightPane = true;
+  bool showsSettings = false;  // of the right pane's two pages
+  ThemeKind theme = ThemeKind::kLight;
+
+  static WindowLayout fromJson(const QByteArray& json, ThemeKind defaultTheme);
+  QByteArray toJson() const;
+};
+
+}  // namespace longhand::ui
