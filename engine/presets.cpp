@@ -22,7 +22,8 @@ using nlohmann::json;
 
 std::string textOf(const json& preset, const char* key) {
   const auto found = preset.find(key);
-  if (found == preset.end() || !found->is_string() || found->get_ref<const std::string&>().empty()) {
+  if (found == preset.end() || !found->is_string() ||
+      found->get_ref<const std::string&>().empty()) {
     throw Error(ErrorCode::kFileDamaged, std::string("\"") + key + "\" is missing or no text");
   }
   return found->get<std::string>();
