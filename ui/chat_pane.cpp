@@ -67,6 +67,12 @@ ChatPane::ChatPane(const Theme& theme, QWidget* parent)
 }
 
 void ChatPane::setTheme(const Theme& theme) {
+  // In line with the column of the chat's text, not as wide as a wide window.
+  const int width = theme.metrics.columnWidth + 2 * theme.metrics.spaceHuge;
+  for (QWidget* part :
+       std::initializer_list<QWidget*>{errorBar_, presetBar_, findBar_, readingCard_, composer_}) {
+    part->setMaximumWidth(width);
+  }
   transcript_->setTheme(theme);
   composer_->setTheme(theme);
   findBar_->setTheme(theme);

@@ -28,7 +28,7 @@ ModelHelpDialog::ModelHelpDialog(const QString& modelsFolder, QWidget* parent) :
   named(this, u"modelHelpDialog"_s, tr("How to add Llama-2-7B"));
   setWindowTitle(tr("How to add Llama-2-7B"));
   const QString html =
-      tr("<p>The bundled model is a demonstration: 2 million parameters, 4 MB. It finds facts in "
+      tr("<p>The bundled model is a demonstration: 2 million parameters, 4 MiB. It finds facts in "
          "simple English texts and repeats them. For real documents add a real model.</p>"
          "<ol>"
          "<li>On <b>huggingface.co</b>, open <b>meta-llama/Llama-2-7b-chat-hf</b> and accept "
@@ -51,7 +51,7 @@ ModelHelpDialog::ModelHelpDialog(const QString& modelsFolder, QWidget* parent) :
   QPushButton* open =
       named(buttons->addButton(tr("Open a model folder"), QDialogButtonBox::ActionRole),
             u"modelHelpOpenButton"_s, tr("Open a model folder"));
-  open->setProperty("buttonRole", u"primary"_s);
+  setStyleProperty(*open, "buttonRole", u"primary"_s);
   connect(buttons, &QDialogButtonBox::rejected, this, &QDialog::reject);
   connect(open, &QPushButton::clicked, this, [this] {
     accept();

@@ -100,6 +100,7 @@ QWidget* DocumentPanel::makeDocumentPage() {
   text_->setFrameShape(QFrame::NoFrame);
   text_->setUndoRedoEnabled(false);
   text_->setTabChangesFocus(true);
+  text_->setMinimumHeight(24);  // a low window keeps forecast and buttons whole
 
   auto* buttons = new QHBoxLayout(actions_);
   buttons->setContentsMargins(0, 0, 0, 0);

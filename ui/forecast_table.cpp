@@ -21,8 +21,7 @@ QString forecastVerdict(const app::PresetForecast& forecast, const ForecastNeeds
   const bool fitsMemory = needs.neededContext <= forecast.largestContext;
   if (fitsMemory && needs.neededContext <= needs.contextLength) return ForecastTable::tr("Yes");
   if (fitsMemory) {
-    return ForecastTable::tr("With context %1")
-        .arg(formatCount(roundedContext(needs.neededContext)));
+    return ForecastTable::tr("Context %1").arg(formatCount(roundedContext(needs.neededContext)));
   }
   if (forecast.largestContext <= 0) return ForecastTable::tr("No");
   return ForecastTable::tr("No, %1 at most").arg(formatCount(forecast.largestContext));
@@ -53,6 +52,7 @@ ForecastTable::ForecastTable(QWidget* parent) : QTableWidget(0, kColumnCount, pa
   horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
   horizontalHeader()->setStretchLastSection(true);
   setShowGrid(false);
+  setWordWrap(false);
   setEditTriggers(QAbstractItemView::NoEditTriggers);
   setSelectionMode(QAbstractItemView::NoSelection);
   setFocusPolicy(Qt::TabFocus);

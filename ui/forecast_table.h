@@ -16,7 +16,7 @@ struct ForecastNeeds {
   QString currentPresetId;   // shown in bold
 };
 
-/// "Yes", "With context 3,328", "No, 1,200 at most" or "No".
+/// "Yes", "Context 3,328" (when it is set), "No, 1,200 at most" or "No".
 QString forecastVerdict(const app::PresetForecast& forecast, const ForecastNeeds& needs);
 
 /// Contexts are offered in steps of 256 tokens, so that a chat can grow before the next raise.

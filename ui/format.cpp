@@ -23,6 +23,7 @@ QString formatTokens(qint64 count) {
 
 QString formatDuration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0.0) return u"unknown"_s;
+  if (seconds > 0.0 && seconds < 0.1) return u"%1 ms"_s.arg(std::lround(seconds * 1000.0));
   if (seconds < 10.0) return u"%1 s"_s.arg(textLocale().toString(seconds, 'f', 1));
   const qint64 whole = std::llround(seconds);
   if (whole < 60) return u"%1 s"_s.arg(whole);

@@ -13,7 +13,7 @@ namespace longhand::ui {
 QString formatCount(qint64 count);
 /// "1 token", "1,209 tokens".
 QString formatTokens(qint64 count);
-/// "0.4 s", "12 s", "2 min 5 s", "1 h 4 min". Negative and not finite: "unknown".
+/// "40 ms", "0.4 s", "12 s", "2 min 5 s", "1 h 4 min". Negative and not finite: "unknown".
 QString formatDuration(double seconds);
 /// "41.3 tokens/s"; zero or not finite: "-- tokens/s".
 QString formatRate(double tokensPerSecond);

@@ -19,6 +19,7 @@
 #include "ui/format.h"
 #include "ui/memory_strip.h"
 #include "ui/named.h"
+#include "ui/notice_bar.h"
 #include "ui/preset_switcher.h"
 #include "ui/right_pane.h"
 #include "ui/settings_presenter.h"
@@ -40,7 +41,7 @@ namespace {
 constexpr QSize kDefaultSize(1280, 800);
 constexpr QSize kSmallestSize(860, 560);
 constexpr int kSidebarWidth = 232;
-constexpr int kRightPaneWidth = 372;
+constexpr int kRightPaneWidth = 400;
 
 WindowLayout storedLayout(const app::ChatController& controller, const MainWindowOptions& options) {
   WindowLayout layout =
@@ -168,8 +169,10 @@ void MainWindow::connectParts() {
   connect(&chatPane_->findBar(), &FindBar::closed, this, focusComposer);
   connect(&chatPane_->transcript(), &TranscriptView::copied, statusLine_, &StatusLine::showBriefly);
 
-  connect(documentPresenter_, &DocumentPresenter::panelWanted, this,
-          [this] { showRightPage(false, true); });
+  connect(documentPresenter_, &DocumentPresenter::panelWanted, this, [this] {
+    chatPane_->errorBar().dismiss();
+    showRightPage(false, true);
+  });
   connect(documentPresenter_, &DocumentPresenter::openDialogRequested, this,
           &MainWindow::chooseDocument);
   connect(documentPresenter_, &DocumentPresenter::readingHere, chatPresenter_,
@@ -178,29 +181,42 @@ void MainWindow::connectParts() {
 }
 
 void MainWindow::connectMemory() {
-  connect(&controller_, &ChatController::memoryChanged, this, &MainWindow::showMemory);
-  connect(&controller_, &ChatController::presetSwitched, this, &MainWindow::showMemory);
-  connect(&controller_, &ChatController::modelLoaded, this, &MainWindow::showMemory);
+  connect(&controller_, &ChatController::memoryChanged, this, [this] {
+    // The forecast's workspace depends on the memory there is: the first report completes it.
+    if (!knowsMemory_) updateForecast();
+    showMemory();
+  });
+  connect(&controller_, &ChatController::presetSwitched, this, &MainWindow::updateForecast);
+  connect(&controller_, &ChatController::settingsChanged, this, &MainWindow::updateForecast);
+  connect(&controller_, &ChatController::conversationOpened, this, &MainWindow::updateForecast);
+  connect(&controller_, &ChatController::modelLoaded, this, &MainWindow::updateForecast);
+  updateForecast();
+}
+
+void MainWindow::updateForecast() {
+  memoryForecast_.reset();
+  knowsMemory_ = controller_.memory().device.totalBytes > 0;
+  const qint64 context = controller_.contextState().contextLength;
+  const QString preset = controller_.currentPreset();
+  for (const app::PresetForecast& forecast : controller_.forecast(context)) {
+    if (forecast.preset.id != preset) continue;
+    memoryForecast_ = forecast.use;
+    memoryForecastLabel_ = tr("%1, %2").arg(forecast.preset.name, formatTokens(context));
+  }
   showMemory();
 }
 
 void MainWindow::showMemory() {
   MemoryStripData strip = memoryStripData(controller_.memory());
-  const qint64 context = controller_.contextState().contextLength;
-  if (controller_.model() && context > 0) {
-    const QString preset = controller_.currentPreset();
-    for (const app::PresetForecast& forecast : controller_.forecast(context)) {
-      if (forecast.preset.id != preset) continue;
-      strip.forecast = forecast.use;
-      strip.forecastLabel = tr("%1, %2").arg(forecast.preset.name, formatTokens(context));
-    }
-  }
+  strip.forecast = memoryForecast_;
+  strip.forecastLabel = memoryForecastLabel_;
   memoryStrip_->setData(strip);
 }
 
 void MainWindow::openDocument(const QString& path) { documentPresenter_->open(path); }
 
 void MainWindow::openModel(const QString& folder) {
+  chatPane_->errorBar().dismiss();
   controller_.loadModel(folder, engine::WeightFormat::kAuto);
 }
 

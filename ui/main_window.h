@@ -6,6 +6,7 @@
 
 #include <QMainWindow>
 
+#include "engine/memory_ledger.h"
 #include "ui/theme.h"
 
 class QSplitter;
@@ -58,6 +59,7 @@ class MainWindow final : public QMainWindow {
   void connectActions();
   void connectParts();
   void connectMemory();
+  void updateForecast();
   void showMemory();
   void chooseDocument();
   void chooseModel();
@@ -71,6 +73,9 @@ class MainWindow final : public QMainWindow {
   app::ChatController& controller_;
   MainWindowOptions options_;
   Theme theme_;
+  std::optional<engine::MemoryUse> memoryForecast_;  // of the whole context, for the strip
+  QString memoryForecastLabel_;
+  bool knowsMemory_ = false;  // the forecast was made with a memory report
   WindowActions* actions_;
   TopBar* topBar_;
   QSplitter* splitter_;

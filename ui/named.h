@@ -4,6 +4,7 @@
 // ...)`.
 
 #include <QString>
+#include <QStyle>
 #include <QWidget>
 
 namespace longhand::ui {
@@ -13,6 +14,14 @@ Widget* named(Widget* widget, const QString& objectName, const QString& accessib
   widget->setObjectName(objectName);
   widget->setAccessibleName(accessibleName);
   return widget;
+}
+
+/// Sets a property that style sheet rules ask for, and applies the rules anew: Qt looks at them
+/// only when a widget is first shown.
+inline void setStyleProperty(QWidget& widget, const char* name, const QString& value) {
+  widget.setProperty(name, value);
+  widget.style()->unpolish(&widget);
+  widget.style()->polish(&widget);
 }
 
 }  // namespace longhand::ui

@@ -38,8 +38,8 @@ NoticeBar::NoticeBar(const QString& objectName, QWidget* parent)
   texts->addWidget(text_);
   texts->addWidget(hint_);
   auto* row = new QHBoxLayout(this);
-  row->setContentsMargins(14, 8, 8, 8);
-  row->setSpacing(12);
+  row->setContentsMargins(12, 8, 6, 8);
+  row->setSpacing(8);
   row->addLayout(texts, 1);
   row->addWidget(action_, 0, Qt::AlignVCenter);
   row->addWidget(dismiss_, 0, Qt::AlignTop);

@@ -12,7 +12,6 @@
 #include <QRegularExpressionValidator>
 #include <QScrollArea>
 #include <QSpinBox>
-#include <QStyle>
 #include <QTimer>
 #include <QVBoxLayout>
 
@@ -275,9 +274,7 @@ bool SettingsPanel::isEdited() const { return values() != inUse_; }
 
 void SettingsPanel::setForecast(const QString& line, bool fits) {
   forecast_->setText(line);
-  forecast_->setProperty("textRole", fits ? u"plain"_s : u"warning"_s);
-  forecast_->style()->unpolish(forecast_);
-  forecast_->style()->polish(forecast_);
+  setStyleProperty(*forecast_, "textRole", fits ? u"plain"_s : u"warning"_s);
   fits_ = fits;
   apply_->setEnabled(isEdited() && fits_);
 }
@@ -311,9 +308,7 @@ void SettingsPanel::updateDependentControls() {
                        .arg(formatTokens(limits_.trainedLength))
                  : tr("Tokens of document and chat that fit. The model was trained for %1.")
                        .arg(formatCount(limits_.trainedLength)));
-  contextHint_->setProperty("textRole", isBeyond ? u"warning"_s : u"secondary"_s);
-  contextHint_->style()->unpolish(contextHint_);
-  contextHint_->style()->polish(contextHint_);
+  setStyleProperty(*contextHint_, "textRole", isBeyond ? u"warning"_s : u"secondary"_s);
   contextLength_->setAccessibleDescription(contextHint_->text());
 
   apply_->setEnabled(isEdited() && fits_);

@@ -130,7 +130,7 @@ void Sidebar::connectController() {
           &ChatController::renameConversation);
   connect(list_, &ConversationList::deleteRequested, this, [this](qint64 id) {
     controller_.deleteConversation(id);
-    undoBar_->showNotice(tr("Chat deleted."), QString(), tr("Undo"));
+    undoBar_->showNotice(tr("Chat deleted"), QString(), tr("Undo"));
   });
   connect(undoBar_, &NoticeBar::actionTriggered, &controller_, &ChatController::undoDelete);
   connect(&controller_, &ChatController::conversationListChanged, this,

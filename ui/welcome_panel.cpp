@@ -15,6 +15,7 @@ namespace longhand::ui {
 namespace {
 
 constexpr int kColumnWidth = 640;
+constexpr int kTwoColumnsWidth = 600;  // the longest sample question fits half of it
 
 QLabel* makeText(QWidget* parent, const QString& objectName, const QString& role) {
   auto* label = new QLabel(parent);
@@ -109,7 +110,7 @@ void WelcomePanel::setContent(const WelcomeContent& content) {
   openModel_->setVisible(!content.hasModel);
   demoModel_->setVisible(!content.hasModel);
   demoText_->setText(
-      tr("This is a demonstration model, 4 MB small. It finds facts in simple English texts and "
+      tr("This is a very small demonstration model. It finds facts in simple English texts and "
          "repeats them; it knows nothing else and is often wrong on other documents."));
   demoText_->setVisible(content.isDemo);
   modelHelp_->setVisible(content.isDemo || !content.hasModel);
@@ -125,11 +126,7 @@ void WelcomePanel::setContent(const WelcomeContent& content) {
 void WelcomePanel::setQuestions(const QStringList& questions) {
   if (questions == questions_) return;
   questions_ = questions;
-  delete questionArea_->layout();
   qDeleteAll(questionArea_->findChildren<QPushButton*>());
-  auto* grid = new QGridLayout(questionArea_);
-  grid->setContentsMargins(0, 0, 0, 0);
-  grid->setSpacing(8);
   for (int i = 0; i < questions.size(); ++i) {
     const QString& question = questions[i];
     auto* button = named(new QPushButton(questionArea_), u"sampleQuestion%1"_s.arg(i), question);
@@ -137,10 +134,31 @@ void WelcomePanel::setQuestions(const QStringList& questions) {
     button->setProperty("buttonRole", u"question"_s);
     button->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed);
     button->setToolTip(question);
-    grid->addWidget(button, i / 2, i % 2);
     connect(button, &QPushButton::clicked, this,
             [this, question] { emit questionChosen(question); });
   }
+  nColumns_ = 0;
+  arrangeQuestions();
+}
+
+void WelcomePanel::arrangeQuestions() {
+  const int nColumns = viewport()->width() >= kTwoColumnsWidth ? 2 : 1;
+  if (nColumns == nColumns_) return;
+  nColumns_ = nColumns;
+  delete questionArea_->layout();
+  auto* grid = new QGridLayout(questionArea_);
+  grid->setContentsMargins(0, 0, 0, 0);
+  grid->setSpacing(8);
+  for (int i = 0; i < questions_.size(); ++i) {
+    auto* button = questionArea_->findChild<QPushButton*>(u"sampleQuestion%1"_s.arg(i));
+    grid->addWidget(button, i / nColumns, i % nColumns);
+    button->show();
+  }
+}
+
+void WelcomePanel::resizeEvent(QResizeEvent* event) {
+  QScrollArea::resizeEvent(event);
+  arrangeQuestions();
 }
 
 }  // namespace longhand::ui

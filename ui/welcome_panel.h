@@ -36,8 +36,13 @@ class WelcomePanel final : public QScrollArea {
   void demoModelRequested();
   void modelHelpRequested();
 
+ protected:
+  void resizeEvent(QResizeEvent* event) override;
+
  private:
   void setQuestions(const QStringList& questions);
+  /// In two columns where there is room, else in one: questions are never cut.
+  void arrangeQuestions();
 
   QLabel* title_;
   QLabel* text_;
@@ -50,6 +55,7 @@ class WelcomePanel final : public QScrollArea {
   QLabel* questionsTitle_;
   QWidget* questionArea_;
   QStringList questions_;
+  int nColumns_ = 0;
 };
 
 }  // namespace longhand::ui

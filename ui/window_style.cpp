@@ -60,12 +60,11 @@ QWidget#rightPane, QWidget#chatPane { background: @surface; }
 QWidget#bottomArea { background: @window; border-top: 1px solid @separator; }
 QWidget#settingsFooter { border-top: 1px solid @separator; }
 QSplitter::handle { background: @separator; }
-QLineEdit#searchField, QLineEdit#findField, QLineEdit#seedField {
+QLineEdit#searchField, QLineEdit#findField {
   background: @raised; color: @text; border: 1px solid @border; border-radius: 6px;
   padding: 4px 8px; selection-background-color: @selection; selection-color: @text; }
-QLineEdit#searchField:focus, QLineEdit#findField:focus, QLineEdit#seedField:focus {
+QLineEdit#searchField:focus, QLineEdit#findField:focus {
   border: 1px solid @accent; }
-QLineEdit#seedField:disabled { color: @disabled; background: transparent; }
 QListView#conversationList, QListWidget#documentList { background: transparent; outline: none; }
 QListWidget#documentList::item { padding: 4px 8px; margin: 0 8px; border-radius: 6px;
                                  color: @text; }
@@ -93,9 +92,10 @@ QProgressBar::chunk { background: @accent; border-radius: 3px; }
 QTableWidget#forecastTable { background: transparent; color: @text; font-size: @smallPx; }
 QTableWidget#forecastTable::item { padding: 4px 6px; border-bottom: 1px solid @separator; }
 QTableWidget#forecastTable:focus { border: 1px solid @accent; }
+QTableWidget#forecastTable QHeaderView { background: transparent; border: none; }
 QTableWidget#forecastTable QHeaderView::section {
   background: transparent; color: @muted; border: none; border-bottom: 1px solid @border;
-  padding: 4px 6px; font-size: @smallPx; font-weight: 600; }
+  padding: 4px 9px; font-size: @smallPx; font-weight: 600; }
 QTabBar::tab { background: transparent; color: @muted; padding: 7px 12px; border: none;
                border-bottom: 2px solid transparent; }
 QTabBar::tab:selected { color: @text; border-bottom: 2px solid @accent; }

@@ -18,6 +18,7 @@ class FormatTest final : public QObject {
   }
 
   void durationsUseTheUnitsPeopleUse() {
+    QCOMPARE(formatDuration(0.042), u"42 ms"_s);
     QCOMPARE(formatDuration(0.42), u"0.4 s"_s);
     QCOMPARE(formatDuration(12.4), u"12 s"_s);
     QCOMPARE(formatDuration(125.0), u"2 min 5 s"_s);

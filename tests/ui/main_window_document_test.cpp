@@ -170,7 +170,7 @@ class MainWindowDocumentTest final : public QObject {
     QVERIFY(!harness_->find<QPushButton>(u"documentReadButton"_s).isEnabled());
     QVERIFY2(label(u"documentAdvice"_s).contains(u"Nothing is cut"_s),
              qPrintable(label(u"documentAdvice"_s)));
-    QVERIFY2(table().item(0, 3)->text().startsWith(u"With context"_s),
+    QVERIFY2(table().item(0, 3)->text().startsWith(u"Context "_s),
              qPrintable(table().item(0, 3)->text()));
 
     harness_->click(u"documentRaiseContextButton"_s);
