@@ -178,6 +178,8 @@ engine::GenerateOptions ChatController::Impl::generateOptions() const {
   engine::GenerateOptions options;
   options.sampler = settings.sampler;
   options.maxTokens = settings.maxAnswerTokens;
+  // Another answer to the same question draws other numbers, the same ones each time.
+  if (answer) options.sampler.seed += static_cast<std::uint64_t>(answer->message.siblingIndex);
   if (model && model->isDemo) options.sampler.temperature = 0.0;  // it was trained to be exact
   return options;
 }

@@ -454,6 +454,23 @@ class ChatControllerTest : public QObject {
     QCOMPARE(session->controller.messages().size(), std::size_t{4});
   }
 
+  void aRegeneratedAnswerIsAnotherOneWhereTokensAreDrawn() {
+    const auto session = endlessSession();
+    engine::SamplerConfig wild;
+    wild.temperature = 5.0;
+    wild.topK = 0;
+    wild.topP = 1.0;
+    session->controller.applySampling(wild, 20);
+    QVERIFY(session->ask(QStringLiteral("Say something.")));
+    const Message first = session->lastMessage();
+    QCOMPARE(first.stopReason, QStringLiteral("token_limit"));
+    QCOMPARE(first.tokens.size(), std::size_t{20});
+    session->finished.clear();
+    session->controller.regenerate();
+    QVERIFY(session->finished.wait(kTimeoutMs));
+    QVERIFY(session->lastMessage().tokens != first.tokens);
+  }
+
   void deletingAChatCanBeUndone() {
     const auto session = startedSession();
     QVERIFY(session->ask(QStringLiteral("Hello!")));
