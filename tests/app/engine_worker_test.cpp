@@ -7,7 +7,7 @@
 #include <QtTest>
 
 #include "engine/presets.h"
-#include "tests/app/model_folder.h"
+#include "tests/app/plain_model.h"
 
 namespace longhand::app {
 

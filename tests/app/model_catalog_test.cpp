@@ -5,7 +5,7 @@
 #include <QTemporaryDir>
 #include <QtTest>
 
-#include "tests/app/model_folder.h"
+#include "tests/app/plain_model.h"
 
 namespace longhand::app {
 
