@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
 #include "engine/cli/commands.h"
+#include "engine/cli/engine_setup.h"
 #include "engine/cli/output.h"
 #include "engine/cli/results.h"
 #include "engine/error.h"
@@ -33,11 +35,11 @@ ChatSession::ChatSession(const ChatOptions& options, Interrupt& interrupt)
   }
   const InterruptScope scope(interrupt_);
   engine_ = loadEngine(options_.model, options_.cache, scope.stop());
-  readDocuments();
+  checkDocumentsFit();
 }
 
 /// Refuses documents that leave no room for a question, before anything is computed.
-void ChatSession::readDocuments() {
+void ChatSession::checkDocumentsFit() {
   if (documents_.empty()) return;
   const ChatTurn turn{firstUserMessage(documents_, "?"), {}, {}};
   const auto nTokens = static_cast<std::int64_t>(
@@ -54,8 +56,25 @@ void ChatSession::readDocuments() {
             << " tokens of a context of " << formatCount(engine_->contextLength()) << std::endl;
 }
 
+/// Reads the documents while the user thinks of a question: all questions begin with the same
+/// tokens. Ctrl+C leaves the rest for later.
+void ChatSession::readDocuments() {
+  if (documents_.empty() || !isInteractive_) return;
+  const auto promptOf = [this](const char* question) {
+    const ChatTurn turn{firstUserMessage(documents_, question), {}, {}};
+    return encodeChat(engine_->tokenizer(), options_.system, std::span(&turn, 1));
+  };
+  std::vector<std::int32_t> common = promptOf("Who?");
+  const std::vector<std::int32_t> other = promptOf("3");
+  common.erase(std::mismatch(common.begin(), common.end(), other.begin(), other.end()).first,
+               common.end());
+  const InterruptScope scope(interrupt_);
+  engine_->prefill(common, showPrefillProgress, scope.stop());
+}
+
 int ChatSession::run() {
   greet();
+  readDocuments();
   std::string line;
   while (!isEnding_) {
     if (isInteractive_ && !options_.isJson) std::cout << "> " << std::flush;

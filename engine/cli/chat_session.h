@@ -10,6 +10,7 @@
 #include "engine/chat_template.h"
 #include "engine/cli/interrupt.h"
 #include "engine/cli/options.h"
+#include "engine/engine.h"
 
 namespace longhand::engine::cli {
 
@@ -33,6 +34,7 @@ class ChatSession {
   int run();
 
  private:
+  void checkDocumentsFit();
   void readDocuments();
   void greet() const;
   void handleCommand(const std::string& line);

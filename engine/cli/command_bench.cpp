@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/cli/commands.h"
+#include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
 #include "engine/error.h"
@@ -99,14 +100,8 @@ class Bench {
  private:
   std::unique_ptr<Engine> load(const ModelOptions& model) const {
     if (options_.shape.empty()) return loadEngine(model, options_.cache, scope_.stop());
-    EngineOptions engine;
-    engine.weights = model.weightFormat();
-    engine.cache = options_.cache.config(engine.weights);
-    engine.contextLength = model.contextLength;
-    engine.threads = model.threads;
-    engine.cpuPath = model.cpuPath;
-    engine.chunkTokens = model.chunkTokens;
-    return Engine::loadRandom(shapeConfig(options_.shape), engine, 1);
+    const ModelConfig config = shapeConfig(options_.shape);
+    return Engine::loadRandom(config, engineOptions(model, options_.cache, config), 1);
   }
 
   /// A prompt of `nPrompt` tokens, then `nGenerated` tokens.

@@ -5,8 +5,10 @@
 
 #include "engine/chat_template.h"
 #include "engine/cli/commands.h"
+#include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
+#include "engine/cli/prompt_options.h"
 #include "engine/cli/results.h"
 #include "engine/error.h"
 

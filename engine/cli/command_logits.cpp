@@ -4,8 +4,10 @@
 #include <numeric>
 
 #include "engine/cli/commands.h"
+#include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
+#include "engine/cli/prompt_options.h"
 #include "engine/error.h"
 
 #include <nlohmann/json.hpp>

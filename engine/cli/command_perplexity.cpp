@@ -1,9 +1,12 @@
 #include <unistd.h>
 
+#include <chrono>
+#include <functional>
 #include <iomanip>
 #include <iostream>
 
 #include "engine/cli/commands.h"
+#include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
 #include "engine/perplexity.h"
@@ -22,11 +25,17 @@ struct PerplexityOptions {
   bool isJson = false;
 };
 
-void showProgress(std::int64_t done, std::int64_t total) {
-  if (!isTerminal(STDERR_FILENO)) return;
-  std::cerr << "\r" << formatCount(done) << " of " << formatCount(total) << " tokens\x1B[K";
-  if (done >= total) std::cerr << "\r\x1B[K";
-  std::cerr << std::flush;
+/// On stderr when it is a terminal, ten times a second at most.
+std::function<void(std::int64_t, std::int64_t)> progressLine() {
+  if (!isTerminal(STDERR_FILENO)) return {};
+  using Clock = std::chrono::steady_clock;
+  return [next = Clock::now()](std::int64_t done, std::int64_t total) mutable {
+    if (done >= total) std::cerr << "\r\x1B[K" << std::flush;
+    if (done >= total || Clock::now() < next) return;
+    next = Clock::now() + std::chrono::milliseconds(100);
+    std::cerr << "\r" << formatCount(done) << " of " << formatCount(total) << " tokens\x1B[K"
+              << std::flush;
+  };
 }
 
 int measure(const PerplexityOptions& options, Interrupt& interrupt) {
@@ -35,7 +44,7 @@ int measure(const PerplexityOptions& options, Interrupt& interrupt) {
   const std::unique_ptr<Engine> engine = loadEngine(options.model, options.cache, scope.stop());
   const PerplexityResult result =
       perplexity(*engine, engine->tokenizer().encode(text), options.window,
-                 options.mode == "stepwise", showProgress, scope.stop());
+                 options.mode == "stepwise", progressLine(), scope.stop());
   if (options.isJson) {
     printJson({{"perplexity", result.perplexity},
                {"tokens", result.tokens},

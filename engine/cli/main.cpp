@@ -1,5 +1,7 @@
 // longhand-cli: everything the engine can do, in a terminal.
 
+#include <unistd.h>
+
 #include <array>
 #include <cstdio>
 #include <iostream>
@@ -8,6 +10,7 @@
 
 #include "engine/cli/commands.h"
 #include "engine/cli/options.h"
+#include "engine/cli/output.h"
 #include "engine/error.h"
 
 namespace {
@@ -20,6 +23,7 @@ int report(const std::string& text, int status) {
   for (char& c : line) {
     if (c == '\n' || c == '\r') c = ' ';
   }
+  if (isTerminal(STDERR_FILENO)) std::cerr << "\r\x1B[K";  // a line of progress may stand there
   std::cerr << "longhand-cli: " << line << std::endl;
   return status;
 }

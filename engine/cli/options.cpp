@@ -1,16 +1,12 @@
 #include "engine/cli/options.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <cmath>
 #include <fstream>
-#include <iostream>
 #include <system_error>
 #include <utility>
 
-#include "engine/cli/output.h"
 #include "engine/error.h"
 #include "engine/presets.h"
 
@@ -90,6 +86,27 @@ void ModelOptions::addTo(CLI::App& command) {
       ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512"}))
       ->capture_default_str()
       ->group(kModelGroup);
+  addRopeTo(command);
+}
+
+void ModelOptions::addRopeTo(CLI::App& command) {
+  command
+      .add_option("--rope-scaling", ropeScaling,
+                  "How positions are scaled, instead of what config.json says")
+      ->check(CLI::IsMember({"none", "linear", "dynamic", "yarn"}))
+      ->group(kModelGroup);
+  command.add_option("--rope-factor", ropeFactor, "Factor of the scaling, 1 or more")
+      ->check(CLI::Range(1.0, 1024.0))
+      ->group(kModelGroup);
+  command
+      .add_option("--rope-original-length", ropeOriginalLength,
+                  "Tokens the model was trained on before it was scaled")
+      ->check(CLI::PositiveNumber)
+      ->type_name("TOKENS")
+      ->group(kModelGroup);
+  command.add_option("--rope-theta", ropeTheta, "Base of the position frequencies")
+      ->check(CLI::Range(1.0, 1e12))
+      ->group(kModelGroup);
 }
 
 std::filesystem::path ModelOptions::folder() const {
@@ -100,6 +117,31 @@ WeightFormat ModelOptions::weightFormat() const {
   return std::find_if(kWeightFormats.begin(), kWeightFormats.end(),
                       [this](const auto& entry) { return weights == entry.first; })
       ->second;
+}
+
+std::optional<RopeConfig> ModelOptions::rope(const RopeConfig& own) const {
+  if (ropeScaling.empty() && !ropeFactor && !ropeOriginalLength && !ropeTheta) return {};
+  RopeConfig rope = own;
+  if (ropeScaling == "none") rope.scaling = RopeScaling::kNone;
+  if (ropeScaling == "linear") rope.scaling = RopeScaling::kLinear;
+  if (ropeScaling == "dynamic") rope.scaling = RopeScaling::kDynamic;
+  if (ropeScaling == "yarn") rope.scaling = RopeScaling::kYarn;
+  replaceIf(ropeTheta, rope.theta);
+  replaceIf(ropeFactor, rope.factor);
+  replaceIf(ropeOriginalLength, rope.originalMaxPositionEmbeddings);
+  if (rope.scaling == RopeScaling::kNone && (ropeFactor || ropeOriginalLength)) {
+    throw UsageError("--rope-factor and --rope-original-length need --rope-scaling");
+  }
+  const bool isScaled = rope.scaling != RopeScaling::kNone;
+  if (isScaled && rope.factor <= 1.0 && !ropeFactor) {
+    throw UsageError("--rope-scaling needs --rope-factor, since config.json gives none");
+  }
+  // YaRN takes its factor from the two lengths where both are known.
+  if (isScaled && rope.originalMaxPositionEmbeddings > 0 && (ropeFactor || ropeOriginalLength)) {
+    rope.maxPositionEmbeddings = static_cast<std::int64_t>(
+        std::llround(static_cast<double>(rope.originalMaxPositionEmbeddings) * rope.factor));
+  }
+  return rope;
 }
 
 void CacheOptions::addTo(CLI::App& command) {
@@ -212,6 +254,7 @@ void SamplerOptions::addTo(CLI::App& command) {
                       " less likely; 1: off, the default")
       ->group(kSamplerGroup);
   command.add_option("--seed", seed, "The same seed gives the same tokens")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->type_name("N")
       ->group(kSamplerGroup);
@@ -245,68 +288,6 @@ GenerateOptions SamplerOptions::generateOptions(const std::filesystem::path& mod
   return options;
 }
 
-void PromptOptions::addTo(CLI::App& command) {
-  command.add_option("--prompt", text, "The prompt; the token BOS is put before it")
-      ->type_name("TEXT");
-  command
-      .add_option("--prompt-file", file,
-                  "The same from a text file, without its last newline; -: from stdin")
-      ->type_name("FILE");
-  command.add_option("--tokens", tokens, "The prompt as token ids, BOS included: 1,2,3")
-      ->type_name("IDS");
-}
-
-void PromptOptions::requireOne() const {
-  const int nSources = (text ? 1 : 0) + (file.empty() ? 0 : 1) + (tokens ? 1 : 0);
-  if (nSources != 1) {
-    throw UsageError("give one of --prompt, --prompt-file and --tokens");
-  }
-}
-
-std::string PromptOptions::readText() const { return text ? *text : readPromptFile(file); }
-
-std::vector<std::int32_t> PromptOptions::encode(const Engine& engine) const {
-  if (!tokens) {
-    std::vector<std::int32_t> ids = engine.tokenizer().encode(readText());
-    ids.insert(ids.begin(), bosToken(engine));
-    return ids;
-  }
-  std::vector<std::int32_t> ids = parseTokens(*tokens);
-  for (const std::int32_t id : ids) {
-    if (id < 0 || id >= engine.modelConfig().vocabSize) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "Token " + std::to_string(id) + " is not in the model's vocabulary of " +
-                      std::to_string(engine.modelConfig().vocabSize) + " tokens.");
-    }
-  }
-  return ids;
-}
-
-std::vector<std::int32_t> parseTokens(const std::string& text) {
-  std::vector<std::int32_t> ids;
-  const char* at = text.data();
-  const char* const end = text.data() + text.size();
-  while (true) {
-    while (at != end && *at == ' ') ++at;
-    std::int32_t id = 0;
-    const auto [next, error] = std::from_chars(at, end, id);
-    if (error != std::errc()) break;
-    ids.push_back(id);
-    at = next;
-    while (at != end && *at == ' ') ++at;
-    if (at == end) return ids;
-    if (*at != ',') break;
-    ++at;
-  }
-  throw Error(ErrorCode::kInvalidArgument, "\"" + text + "\" is no list of token ids.",
-              "Write it like 1,15043,29991.");
-}
-
-std::int32_t bosToken(const Engine& engine) {
-  const std::int32_t bos = engine.tokenizer().bosToken();
-  return bos >= 0 ? bos : engine.modelConfig().bosToken;
-}
-
 std::filesystem::path bundledModelFolder() {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -325,39 +306,6 @@ std::string weightFormatName(WeightFormat format) {
   return std::find_if(kWeightFormats.begin(), kWeightFormats.end(),
                       [format](const auto& entry) { return format == entry.second; })
       ->first;
-}
-
-std::unique_ptr<Engine> loadEngine(const ModelOptions& model, const CacheOptions& cache,
-                                   std::stop_token stop) {
-  EngineOptions options;
-  options.weights = model.weightFormat();
-  options.cache = cache.config(options.weights);
-  options.contextLength = model.contextLength;
-  options.threads = model.threads;
-  options.cpuPath = model.cpuPath;
-  options.chunkTokens = model.chunkTokens;
-  LoadProgress progress;
-  if (isTerminal(STDERR_FILENO)) {
-    progress = [](std::uint64_t done, std::uint64_t total) {
-      std::cerr << "\rLoading " << formatBytes(done) << " of " << formatBytes(total) << "\x1B[K";
-      if (done >= total) std::cerr << "\r\x1B[K";
-      std::cerr << std::flush;
-    };
-  }
-  return Engine::load(model.folder(), options, progress, std::move(stop));
-}
-
-void showPrefillProgress(const PrefillProgress& progress) {
-  if (!isTerminal(STDERR_FILENO)) return;
-  if (progress.tokensDone >= progress.tokensTotal) {
-    std::cerr << "\r\x1B[K" << std::flush;
-    return;
-  }
-  std::cerr << "\rReading " << formatCount(progress.tokensDone) << " of "
-            << formatCount(progress.tokensTotal) << " tokens, "
-            << static_cast<std::int64_t>(progress.tokensPerSecond) << " tokens/s, "
-            << static_cast<std::int64_t>(progress.secondsLeft + 0.5) << " s left\x1B[K"
-            << std::flush;
 }
 
 }  // namespace longhand::engine::cli

@@ -3,10 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -29,11 +27,21 @@ struct ModelOptions {
   std::int64_t chunkTokens = 0;
   int threads = 0;
   std::string cpuPath = "auto";
+  std::string ropeScaling;
+  std::optional<double> ropeFactor;
+  std::optional<std::int64_t> ropeOriginalLength;
+  std::optional<double> ropeTheta;
 
   void addTo(CLI::App& command);
   /// The folder, or that of the bundled model. Throws Error kFileNotFound.
   std::filesystem::path folder() const;
   WeightFormat weightFormat() const;
+  /// What replaces the model's own position encoding; nothing when no option says so. Throws
+  /// UsageError for a scaling without a factor.
+  std::optional<RopeConfig> rope(const RopeConfig& own) const;
+
+ private:
+  void addRopeTo(CLI::App& command);
 };
 
 /// A preset, and values that override it.
@@ -75,39 +83,11 @@ struct SamplerOptions {
   GenerateOptions generateOptions(const std::filesystem::path& modelFolder) const;
 };
 
-/// Where the tokens of a command come from: one of text, file, ids.
-struct PromptOptions {
-  std::optional<std::string> text;
-  std::string file;
-  std::optional<std::string> tokens;
-
-  void addTo(CLI::App& command);
-  /// Throws UsageError unless exactly one source was given.
-  void requireOne() const;
-  /// The text, from the option or the file.
-  std::string readText() const;
-  /// BOS and the text's tokens, or the given ids. Throws Error kInvalidArgument for ids outside the
-  /// vocabulary.
-  std::vector<std::int32_t> encode(const Engine& engine) const;
-};
-
-/// "1,2,3" -> ids. Throws Error kInvalidArgument.
-std::vector<std::int32_t> parseTokens(const std::string& text);
-/// The token that texts begin with: the tokenizer's BOS, else the model's.
-std::int32_t bosToken(const Engine& engine);
-
 /// The folder of the bundled model: beside the executable, under the install prefix, or in the
 /// source tree. Throws Error kFileNotFound.
 std::filesystem::path bundledModelFolder();
 
 /// "f32", "nf4", ...: the spelling of --weights.
 std::string weightFormatName(WeightFormat format);
-
-/// Loads the model, with progress on stderr when it is a terminal.
-std::unique_ptr<Engine> loadEngine(const ModelOptions& model, const CacheOptions& cache,
-                                   std::stop_token stop);
-
-/// Prefill progress on stderr when it is a terminal; the line is gone when all is done.
-void showPrefillProgress(const PrefillProgress& progress);
 
 }  // namespace longhand::engine::cli

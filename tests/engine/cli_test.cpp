@@ -117,6 +117,7 @@ class CliTest : public QObject {
   void generateStartsFromBosAloneForAnEmptyPrompt();
   void tokenizeShowsIdsAndPieces();
   void logitsEqualTheReference();
+  void ropeOptionsReplaceTheModelsOwn();
   void perplexityOfTheStoryEqualsTheReference();
   void planSaysTheSizesOfTheDesign();
   void planReadsFoldersConfigFilesAndShapes();
@@ -165,6 +166,12 @@ void CliTest::usageErrorsExitWithTwoAndOneLine_data() {
   QTest::addRow("number") << QStringList{"plan", "--context", "many"} << "--context";
   QTest::addRow("no text") << QStringList{"tokenize"} << "--text";
   QTest::addRow("no file") << QStringList{"perplexity"} << "--file";
+  QTest::addRow("negative seed") << QStringList{"generate", "--prompt", "a", "--seed", "-1"}
+                                 << "--seed";
+  QTest::addRow("scaling without factor")
+      << QStringList{"generate", "--prompt", "a", "--rope-scaling", "linear"} << "--rope-factor";
+  QTest::addRow("factor without scaling")
+      << QStringList{"generate", "--prompt", "a", "--rope-factor", "2"} << "--rope-scaling";
   QTest::addRow("shape and model")
       << QStringList{"bench", "--shape", "llama-2-7b", "--model", demoFolder()} << "--shape";
 }
@@ -359,6 +366,21 @@ void CliTest::logitsEqualTheReference() {
   }
   const Outcome table = run({"logits", "--prompt", "Hello"});
   QCOMPARE(std::count(table.out.begin(), table.out.end(), '\n'), 10);
+}
+
+void CliTest::ropeOptionsReplaceTheModelsOwn() {
+  const auto logits = [](const QStringList& options) {
+    return run(QStringList{"logits", "--json", "--tokens", "1,276,279,1469,866"} + options)
+        .parsed()["logits"];
+  };
+  const json own = logits({});
+  QVERIFY(logits({"--rope-scaling", "none"}) == own);
+  QVERIFY(logits({"--rope-theta", "100000"}) == own);
+  QVERIFY(logits({"--rope-theta", "10000"}) != own);
+  QVERIFY(logits({"--rope-scaling", "linear", "--rope-factor", "4"}) != own);
+  QVERIFY(logits({"--rope-scaling", "yarn", "--rope-factor", "4"}) != own);
+  // Within the trained length the dynamic formula changes nothing.
+  QVERIFY(logits({"--rope-scaling", "dynamic", "--rope-factor", "4"}) == own);
 }
 
 void CliTest::perplexityOfTheStoryEqualsTheReference() {
