@@ -207,9 +207,9 @@ void Composer::updateState() {
   const bool ready =
       disabledReason_.isEmpty() && !sending_ && !edit_->toPlainText().trimmed().isEmpty();
   sendButton_->setEnabled(generating_ || ready);
-  sendButton_->setIcon(
-      makeIcon(generating_ ? IconKind::kStop : IconKind::kSend, c.accentText, c.textDisabled));
-  const QColor back = generating_ ? c.textMuted : c.accent;
+  sendButton_->setIcon(generating_ ? makeIcon(IconKind::kStop, c.surface)
+                                   : makeIcon(IconKind::kSend, c.accentText, c.textDisabled));
+  const QColor back = generating_ ? c.text : c.accent;
   QColor hover = back;
   hover = hover.darker(112);
   sendButton_->setStyleSheet(roundButtonStyle(back, hover, c.hover));

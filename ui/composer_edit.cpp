@@ -7,6 +7,7 @@
 #include <QInputMethodEvent>
 #include <QKeyEvent>
 #include <QMimeData>
+#include <QScrollBar>
 #include <QTextBlock>
 
 namespace longhand::ui {
@@ -46,6 +47,9 @@ void ComposerEdit::fitHeight() {
 void ComposerEdit::resizeEvent(QResizeEvent* event) {
   QPlainTextEdit::resizeEvent(event);
   fitHeight();
+  // The field was a line too short when the text came: show it from the top again.
+  verticalScrollBar()->setValue(0);
+  ensureCursorVisible();
 }
 
 void ComposerEdit::keyPressEvent(QKeyEvent* event) {

@@ -17,8 +17,10 @@ namespace {
 constexpr qsizetype kMaxBlockCharacters = 6000;
 // md4c pads each row of a table to the width of its header, so that 100 KB can ask for 10^8 cells.
 constexpr qsizetype kMaxTableCells = 20000;
-// QTextTable needs time with the square of its columns.
 constexpr std::size_t kMaxTableColumns = 64;
+// QTextTable needs time with the square of its cells (20,000: a minute). Longer tables become
+// several, one below the other.
+constexpr std::size_t kMaxCellsOfOneTable = 400;
 // Blocks of one message; more is no text that anybody wrote.
 constexpr std::size_t kMaxBlocks = 200000;
 
@@ -47,7 +49,7 @@ void appendRun(MarkdownRuns& runs, const QString& text, unsigned style, const QS
 }
 
 quint64 hashRuns(const MarkdownRuns& runs, std::size_t seed) {
-  std::size_t hash = seed ^ runs.size();
+  std::size_t hash = qHash(runs.size(), seed);
   for (const MarkdownRun& run : runs) {
     hash = qHash(run.text, hash + run.style);
     if (!run.link.isEmpty()) hash = qHash(run.link, hash + 1);
@@ -65,10 +67,12 @@ quint64 hashBlock(const MarkdownBlock& block) {
   hash = qHash(block.language, hash);
   hash = hashRuns(block.runs, hash);
   if (block.table) {
+    hash = qHash(block.table->hasHeader, hash);
     for (const Qt::Alignment alignment : block.table->alignments) {
       hash = qHash(alignment.toInt(), hash);
     }
     for (const auto& row : block.table->rows) {
+      hash = qHash(row.size(), hash);
       for (const MarkdownRuns& cell : row) hash = hashRuns(cell, hash);
     }
   }
@@ -145,7 +149,10 @@ Qt::Alignment cellAlignment(MD_ALIGN align) {
   return Qt::AlignLeft;
 }
 
-/// Receives md4c's events. A callback that returns non-zero ends the parse.
+// What a callback returns to end the parse. md4c 0.4.8 overlooks positive values inside tables.
+constexpr int kAbort = -1;
+
+/// Receives md4c's events. A callback that returns kAbort ends the parse.
 class Builder {
  public:
   int enterBlock(MD_BLOCKTYPE type, void* detail) {
@@ -189,12 +196,12 @@ class Builder {
         cells_ = 0;
         break;
       case MD_BLOCK_TR:
-        leaf_.table->rows.emplace_back();
+        enterRow();
         break;
       case MD_BLOCK_TH:
       case MD_BLOCK_TD:
         if (++cells_ > kMaxTableCells || leaf_.table->alignments.size() > kMaxTableColumns)
-          return 1;
+          return kAbort;
         enterCell(type == MD_BLOCK_TH, *static_cast<MD_BLOCK_TD_DETAIL*>(detail));
         break;
       case MD_BLOCK_DOC:
@@ -202,7 +209,7 @@ class Builder {
       case MD_BLOCK_TBODY:
         break;
     }
-    return failed_ ? 1 : 0;
+    return failed_ ? kAbort : 0;
   }
 
   int leaveBlock(MD_BLOCKTYPE type) {
@@ -233,7 +240,7 @@ class Builder {
       default:
         break;
     }
-    return failed_ ? 1 : 0;
+    return failed_ ? kAbort : 0;
   }
 
   int enterSpan(MD_SPANTYPE type, void* detail) {
@@ -291,7 +298,7 @@ class Builder {
         append(sanitized(QString::fromUtf8(utf8.data(), static_cast<qsizetype>(utf8.size()))));
         break;
     }
-    return failed_ ? 1 : 0;
+    return failed_ ? kAbort : 0;
   }
 
   MarkdownBlocks finish() {
@@ -313,7 +320,7 @@ class Builder {
       case MD_SPAN_STRONG:
         return 0;
       case MD_SPAN_EM:
-        return 1;
+        return kAbort;
       case MD_SPAN_DEL:
         return 2;
       case MD_SPAN_CODE:
@@ -393,11 +400,28 @@ class Builder {
     }
   }
 
+  void enterRow() {
+    MarkdownTable& table = *leaf_.table;
+    const std::size_t cells = table.rows.size() * table.alignments.size();
+    if (table.rows.size() > 1 && cells >= kMaxCellsOfOneTable) {
+      MarkdownBlock rest;
+      rest.kind = MarkdownBlock::Kind::kTable;
+      rest.containers = leaf_.containers;
+      rest.continues = true;
+      rest.table.emplace();
+      rest.table->alignments = table.alignments;
+      rest.table->hasHeader = false;
+      failed_ = !list_.push(std::exchange(leaf_, std::move(rest)));
+    }
+    leaf_.table->rows.emplace_back();
+  }
+
   void enterCell(bool header, const MD_BLOCK_TD_DETAIL& detail) {
     MarkdownTable& table = *leaf_.table;
     if (table.rows.empty()) table.rows.emplace_back();
     table.rows.back().emplace_back();
-    if (header && table.rows.size() == 1) table.alignments.push_back(cellAlignment(detail.align));
+    if (header && table.hasHeader && table.rows.size() == 1)
+      table.alignments.push_back(cellAlignment(detail.align));
   }
 
   void openLeaf(MarkdownBlock::Kind kind) {

@@ -37,7 +37,8 @@ using MarkdownRuns = std::vector<MarkdownRun>;
 
 struct MarkdownTable {
   std::vector<Qt::Alignment> alignments;        // [columns]
-  std::vector<std::vector<MarkdownRuns>> rows;  // [rows][columns], the first is the header
+  std::vector<std::vector<MarkdownRuns>> rows;  // [rows][columns]
+  bool hasHeader = true;                        // the first row; false: goes on from a table above
 };
 
 struct MarkdownBlock {

@@ -6,6 +6,7 @@
 #include <QPainter>
 #include <QTextBlock>
 #include <QTextCursor>
+#include <QTextFrame>
 #include <QTextLayout>
 #include <QTextTable>
 
@@ -70,7 +71,11 @@ void MarkdownDocument::setWidth(double width) {
 
 double MarkdownDocument::width() const { return document_->textWidth(); }
 
-double MarkdownDocument::height() const { return document_->size().height(); }
+double MarkdownDocument::height() const {
+  // The layout leaves out the last block's margin, in which a code box ends.
+  const bool endsInCode = !shown_.empty() && shown_.back().kind == MarkdownBlock::Kind::kCodeLine;
+  return document_->size().height() + (endsInCode ? kCodePadding : 0);
+}
 
 double MarkdownDocument::idealWidth() const { return document_->idealWidth(); }
 
@@ -87,6 +92,13 @@ void MarkdownDocument::rebuild(const MarkdownBlocks& blocks) {
   QTextCursor cursor(document_.get());
   cursor.beginEditBlock();
   removeFrom(same);
+  if (same == 0) {
+    // The layout ignores the margin above the first block.
+    QTextFrameFormat root = document_->rootFrame()->frameFormat();
+    const bool code = !blocks.empty() && blocks[0].kind == MarkdownBlock::Kind::kCodeLine;
+    root.setTopMargin(code ? kCodeTitle : 0);
+    document_->rootFrame()->setFrameFormat(root);
+  }
   cursor.movePosition(QTextCursor::End);
   for (std::size_t i = same; i < blocks.size(); ++i) {
     const MarkdownBlock& block = blocks[i];
@@ -107,6 +119,7 @@ void MarkdownDocument::removeFrom(std::size_t first) {
   cursor.removeSelectedText();
   // Joining an empty block with the one behind it takes the latter's format.
   if (cursor.blockFormat() != kept) cursor.setBlockFormat(kept);
+  if (first == 0) cursor.setBlockCharFormat({});
   shown_.resize(first);
 }
 
@@ -139,8 +152,7 @@ QTextBlockFormat MarkdownDocument::blockFormat(const MarkdownBlock& block, bool 
     case MarkdownBlock::Kind::kTable:
       break;
   }
-  if (first) above = block.kind == MarkdownBlock::Kind::kCodeLine ? kCodeTitle : 0;
-  format.setTopMargin(above);
+  format.setTopMargin(first ? 0 : above);
   return format;
 }
 
@@ -198,9 +210,9 @@ void MarkdownDocument::insertTable(QTextCursor& cursor, const MarkdownTable& tab
   format.setBorderStyle(QTextFrameFormat::BorderStyle_Solid);
   format.setCellPadding(7);
   format.setCellSpacing(0);
-  format.setHeaderRowCount(1);
+  format.setHeaderRowCount(table.hasHeader ? 1 : 0);
   format.setLeftMargin(leftMargin);
-  format.setTopMargin(kCodeSpace);
+  format.setTopMargin(table.hasHeader ? kCodeSpace : 0);
   format.setBottomMargin(kCodeSpace);
   QTextTable* shown = cursor.insertTable(rows, columns, format);
   for (int row = 0; row < static_cast<int>(table.rows.size()); ++row) {
@@ -208,7 +220,7 @@ void MarkdownDocument::insertTable(QTextCursor& cursor, const MarkdownTable& tab
     for (int column = 0; column < columns; ++column) {
       QTextTableCell cell = shown->cellAt(row, column);
       QTextCharFormat base;
-      if (row == 0) {
+      if (row == 0 && table.hasHeader) {
         QTextTableCellFormat header;
         header.setBackground(theme_.colors.codeBox);
         cell.setFormat(header);

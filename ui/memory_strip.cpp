@@ -21,6 +21,8 @@ constexpr int kSwatch = 9;
 constexpr double kMinSegment = 3;  // a segment with bytes is never thinner
 // Below this share of the total, Longhand's own memory gets a bar of its own.
 constexpr double kZoomShare = 0.25;
+// A forecast farther out than this stands at the end of that bar.
+constexpr double kMaxForecastShare = 12;
 
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
@@ -189,11 +191,12 @@ void MemoryStrip::setTheme(const Theme& theme) {
 }
 
 void MemoryStrip::setData(const MemoryStripData& data) {
-  const bool zoomed = isZoomed();
+  const int height = sizeHint().height();
   data_ = data;
   segments_ = memorySegments(data);
   setAccessibleDescription(textEquivalent());
-  if (isZoomed() != zoomed) updateGeometry();
+  shownRows_ = legendRows();
+  if (sizeHint().height() != height) updateGeometry();
   update();
 }
 
@@ -224,7 +227,8 @@ QString MemoryStrip::textEquivalent() const {
 QSize MemoryStrip::sizeHint() const {
   const int line = QFontMetrics(theme_.smallFont).height();
   const int bars = isZoomed() ? 2 * kBarHeight + kBarGap : kBarHeight;
-  return {640, 2 * kMarginY + bars + kLegendGap + line};
+  const int rows = legendRows();
+  return {640, 2 * kMarginY + bars + kLegendGap + rows * line + (rows - 1) * 2};
 }
 
 QSize MemoryStrip::minimumSizeHint() const { return {240, sizeHint().height()}; }
@@ -385,39 +389,86 @@ void MemoryStrip::paintEvent(QPaintEvent*) {
     bottom = bar.rect.bottom();
   }
 
-  // Legend: as many entries as the width allows; the tooltip and the text equivalent have all.
-  double x = kMarginX;
-  const double y = bottom + kLegendGap;
-  const double line = metrics.height();
-  double end = width() - kMarginX;
-  if (data_.forecast) {
-    const bool tooBig = data_.forecast->total() > data_.totalBytes;
-    const QString text = tr("Forecast %1").arg(formatBytes(data_.forecast->total())) +
-                         (tooBig ? tr(": does not fit") : QString());
-    const double textWidth = metrics.horizontalAdvance(text);
-    painter.setPen(QPen(tooBig ? c.error : c.text, 1.6, Qt::DashLine));
-    painter.drawLine(QPointF(end - textWidth - 8, y + 1),
-                     QPointF(end - textWidth - 8, y + line - 1));
-    painter.setPen(tooBig ? c.error : c.text);
-    painter.drawText(QRectF(end - textWidth, y, textWidth + 2, line), Qt::AlignVCenter, text);
-    end -= textWidth + 24;
-  }
+  paintLegend(painter, bottom + kLegendGap);
+}
+
+// --- Legend -------------------------------------------------------------------------------------
+
+/// `kind` is empty for the forecast.
+struct MemoryStrip::LegendEntry {
+  std::optional<MemorySegmentKind> kind;
+  QString name;
+  QString bytes;
+  double x = 0;
+  int row = 0;
+};
+
+std::vector<MemoryStrip::LegendEntry> MemoryStrip::legend() const {
+  std::vector<LegendEntry> entries;
   for (const MemorySegment& segment : segments_) {
     if (segment.bytes == 0) continue;
-    const QString name = memorySegmentName(segment.kind) + QLatin1Char(' ');
-    const QString bytes = formatBytes(segment.bytes);
-    const double nameWidth = metrics.horizontalAdvance(name);
-    const double entry = kSwatch + 5 + nameWidth + metrics.horizontalAdvance(bytes);
-    if (x + entry > end) break;
-    painter.setPen(segment.kind == MemorySegmentKind::kFree ? QPen(c.border, 1) : Qt::NoPen);
-    painter.setBrush(segmentColor(segment.kind, c));
-    painter.drawRoundedRect(QRectF(x, y + (line - kSwatch) / 2, kSwatch, kSwatch), 2, 2);
-    painter.setPen(c.textMuted);
-    painter.drawText(QPointF(x + kSwatch + 5, y + metrics.ascent()), name);
-    painter.setPen(c.text);
-    painter.drawText(QPointF(x + kSwatch + 5 + nameWidth, y + metrics.ascent()), bytes);
-    x += entry + 16;
+    entries.push_back({segment.kind, memorySegmentName(segment.kind), formatBytes(segment.bytes)});
   }
+  if (data_.forecast && !segments_.empty()) {
+    const std::uint64_t bytes = data_.forecast->total();
+    entries.push_back({std::nullopt, tr("Forecast"),
+                       bytes > data_.totalBytes ? tr("%1: does not fit").arg(formatBytes(bytes))
+                                                : formatBytes(bytes)});
+  }
+  const QFontMetricsF metrics(theme_.smallFont);
+  double x = kMarginX;
+  int row = 0;
+  for (LegendEntry& entry : entries) {
+    const double entryWidth = kSwatch + 5 + metrics.horizontalAdvance(entry.name) + 4 +
+                              metrics.horizontalAdvance(entry.bytes);
+    if (x > kMarginX && x + entryWidth > width() - kMarginX) {
+      x = kMarginX;
+      ++row;
+    }
+    entry.x = x;
+    entry.row = row;
+    x += entryWidth + 16;
+  }
+  return entries;
+}
+
+int MemoryStrip::legendRows() const {
+  const std::vector<LegendEntry> entries = legend();
+  return entries.empty() ? 1 : entries.back().row + 1;
+}
+
+void MemoryStrip::paintLegend(QPainter& painter, double top) const {
+  const ThemeColors& c = theme_.colors;
+  const QFontMetricsF metrics(theme_.smallFont);
+  const double line = metrics.height();
+  const bool tooBig = data_.forecast && data_.forecast->total() > data_.totalBytes;
+  for (const LegendEntry& entry : legend()) {
+    const double y = top + entry.row * (line + 2);
+    QColor bytesColor = c.text;
+    if (entry.kind) {
+      const bool pale = *entry.kind == MemorySegmentKind::kFree;
+      painter.setPen(pale ? QPen(c.border, 1) : QPen(Qt::NoPen));
+      painter.setBrush(segmentColor(*entry.kind, c));
+      painter.drawRoundedRect(QRectF(entry.x, y + (line - kSwatch) / 2, kSwatch, kSwatch), 2, 2);
+    } else {
+      if (tooBig) bytesColor = c.error;
+      painter.setPen(QPen(bytesColor, 1.6, Qt::DashLine));
+      painter.drawLine(QPointF(entry.x + kSwatch / 2.0, y + 1),
+                       QPointF(entry.x + kSwatch / 2.0, y + line - 1));
+    }
+    const double nameX = entry.x + kSwatch + 5;
+    painter.setPen(c.textMuted);
+    painter.drawText(QPointF(nameX, y + metrics.ascent()), entry.name);
+    painter.setPen(bytesColor);
+    painter.drawText(
+        QPointF(nameX + metrics.horizontalAdvance(entry.name) + 4, y + metrics.ascent()),
+        entry.bytes);
+  }
+}
+
+void MemoryStrip::resizeEvent(QResizeEvent*) {
+  if (legendRows() != shownRows_) updateGeometry();
+  shownRows_ = legendRows();
 }
 
 }  // namespace longhand::ui

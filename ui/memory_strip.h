@@ -14,6 +14,8 @@
 #include "engine/engine.h"
 #include "ui/theme.h"
 
+class QPainter;
+
 namespace longhand::ui {
 
 struct MemoryStripData {
@@ -82,14 +84,21 @@ class MemoryStrip final : public QWidget {
  protected:
   bool event(QEvent* event) override;
   void paintEvent(QPaintEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
 
  private:
   struct Bar;
+  struct LegendEntry;
   std::vector<Bar> bars() const;
+  /// The legend broken into rows of the strip's width.
+  std::vector<LegendEntry> legend() const;
+  int legendRows() const;
+  void paintLegend(QPainter& painter, double top) const;
 
   Theme theme_;
   MemoryStripData data_;
   std::vector<MemorySegment> segments_;
+  int shownRows_ = 1;  // of the legend, in the geometry last asked for
 };
 
 }  // namespace longhand::ui
