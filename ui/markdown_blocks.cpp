@@ -91,6 +91,14 @@ qsizetype cutPosition(const QString& text, qsizetype limit) {
 class BlockList {
  public:
   bool push(MarkdownBlock block) {
+    qsizetype length = 0;
+    for (const MarkdownRun& run : block.runs) length += run.text.size();
+    if (length <= kMaxBlockCharacters) {
+      if (blocks_.size() >= kMaxBlocks) return false;
+      block.hash = hashBlock(block);
+      blocks_.push_back(std::move(block));
+      return true;
+    }
     std::vector<MarkdownRuns> pieces = cut(std::move(block.runs));
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (blocks_.size() >= kMaxBlocks) return false;
@@ -109,7 +117,6 @@ class BlockList {
     return true;
   }
 
-  bool empty() const { return blocks_.empty(); }
   MarkdownBlocks take() { return std::move(blocks_); }
 
  private:
