@@ -224,6 +224,13 @@ std::vector<float> Engine::hiddenStates(std::span<const std::int32_t> tokens) {
   return result;
 }
 
+QualityReport Engine::measureQuality(const QualityRequest& request, const QualityProgress& progress,
+                                     std::stop_token stop) {
+  const QualitySetup setup{*impl_->backend, impl_->ledger, *impl_->llama, impl_->config,
+                           contextLength()};
+  return engine::measureQuality(setup, request, progress, stop);
+}
+
 void Engine::clear() { impl_->session->clear(); }
 
 }  // namespace longhand::engine

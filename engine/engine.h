@@ -21,6 +21,7 @@
 #include "engine/kv_cache_config.h"
 #include "engine/memory_ledger.h"
 #include "engine/model.h"
+#include "engine/quality.h"
 #include "engine/sampler.h"
 #include "engine/tokenizer.h"
 
@@ -153,6 +154,13 @@ class Engine {
   /// Hidden states [nLayers + 1, n, hidden] of a prefill: index 0 = embeddings, l = output of layer
   /// l, before the final norm. For tests.
   std::vector<float> hiddenStates(std::span<const std::int32_t> tokens);
+
+  /// Compares caches on the text request.ids. The engine's own cache is not touched: those to be
+  /// compared are made for the longest window, all at the same time. Throws Error: kInvalidArgument
+  /// (no windows, or windows and ids outside the text, the context or the vocabulary),
+  /// kOutOfMemory, kCancelled. `progress` comes about ten times a second.
+  QualityReport measureQuality(const QualityRequest& request, const QualityProgress& progress,
+                               std::stop_token stop);
 
   /// Forgets the cache's contents.
   void clear();

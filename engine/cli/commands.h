@@ -26,6 +26,7 @@ Command addGenerateCommand(CLI::App& program);
 Command addTokenizeCommand(CLI::App& program);
 Command addLogitsCommand(CLI::App& program);
 Command addPerplexityCommand(CLI::App& program);
+Command addQualityCommand(CLI::App& program);
 Command addPlanCommand(CLI::App& program);
 Command addBenchCommand(CLI::App& program);
 

@@ -66,8 +66,8 @@ int main(int argc, char** argv) {
   program.require_subcommand(0, 1);  // its own check would hide a misspelled command
   const std::array commands = {addChatCommand(program),       addGenerateCommand(program),
                                addTokenizeCommand(program),   addLogitsCommand(program),
-                               addPerplexityCommand(program), addPlanCommand(program),
-                               addBenchCommand(program)};
+                               addPerplexityCommand(program), addQualityCommand(program),
+                               addPlanCommand(program),       addBenchCommand(program)};
 
   try {
     program.parse(argc, argv);

@@ -119,6 +119,7 @@ class CliTest : public QObject {
   void logitsEqualTheReference();
   void ropeOptionsReplaceTheModelsOwn();
   void perplexityOfTheStoryEqualsTheReference();
+  void qualityComparesThePresets();
   void planSaysTheSizesOfTheDesign();
   void planReadsFoldersConfigFilesAndShapes();
   void explicitOptionsOverrideThePreset();
@@ -133,7 +134,7 @@ void CliTest::saysWhatItCanDoAndItsVersion() {
   const Outcome help = run({"--help"});
   QCOMPARE(help.exitCode, 0);
   for (const char* command :
-       {"chat", "generate", "tokenize", "logits", "perplexity", "plan", "bench"}) {
+       {"chat", "generate", "tokenize", "logits", "perplexity", "quality", "plan", "bench"}) {
     QVERIFY(help.out.find(command) != std::string::npos);
     const Outcome own = run({command, "--help"});
     QCOMPARE(own.exitCode, 0);
@@ -172,6 +173,8 @@ void CliTest::usageErrorsExitWithTwoAndOneLine_data() {
       << QStringList{"generate", "--prompt", "a", "--rope-scaling", "linear"} << "--rope-factor";
   QTest::addRow("factor without scaling")
       << QStringList{"generate", "--prompt", "a", "--rope-factor", "2"} << "--rope-scaling";
+  QTest::addRow("preset of quality")
+      << QStringList{"quality", "--file", "-", "--presets", "exact,fast"} << "fast";
   QTest::addRow("shape and model")
       << QStringList{"bench", "--shape", "llama-2-7b", "--model", demoFolder()} << "--shape";
 }
@@ -197,6 +200,9 @@ void CliTest::failuresExitWithOneAndOneLine_data() {
       << QStringList{"chat", "--document", "/no/doc.txt"} << "/no/doc.txt";
   QTest::addRow("no such text") << QStringList{"perplexity", "--file", "/no/text.txt"}
                                 << "/no/text.txt";
+  QTest::addRow("window beyond the context")
+      << QStringList{"quality", "--window", "9000", "--file", demoFolder() + "/config.json"}
+      << "9000";
   QTest::addRow("folder as text") << QStringList{"tokenize", "--file", "/"} << "cannot be opened";
   QTest::addRow("no text") << QStringList{"tokenize", "--file", demoFolder() + "/model.safetensors"}
                            << "no plain text";
@@ -405,6 +411,33 @@ void CliTest::perplexityOfTheStoryEqualsTheReference() {
           .parsed();
   // 4.217 in the reference; flips near ties may move it by 0.5 %.
   QVERIFY(std::abs(quantized["perplexity"].get<double>() / 4.217 - 1.0) < 0.01);
+}
+
+void CliTest::qualityComparesThePresets() {
+  const QString file = pathOf(tests::resourcePath("longhand-demo/sample-document.txt"));
+  const json report = run({"quality", "--json", "--sample-tokens", "100", "--file", file}).parsed();
+  QVERIFY(hasKeys(report, {"text_tokens", "scored_tokens", "windows", "context", "rows"}));
+  QCOMPARE(report["scored_tokens"].get<int>(), 100);
+  QCOMPARE(report["windows"].size(), std::size_t{1});
+  QCOMPARE(report["rows"].size(), std::size_t{5});
+  for (const json& row : report["rows"]) {
+    QVERIFY(hasKeys(row, {"preset", "key_bits", "value_bits", "perplexity", "mean_kl", "p99_kl",
+                          "equal_top_share", "packed_tokens", "cache_bytes"}));
+  }
+  const json& exact = report["rows"][0];
+  const json& limit = report["rows"][4];
+  QCOMPARE(exact["preset"].get<std::string>(), std::string("exact"));
+  QCOMPARE(exact["mean_kl"].get<double>(), 0.0);
+  QCOMPARE(limit["preset"].get<std::string>(), std::string("memory-limit"));
+  QVERIFY(limit["mean_kl"].get<double>() > report["rows"][1]["mean_kl"].get<double>());
+  QVERIFY(limit["cache_bytes"].get<double>() < 0.4 * exact["cache_bytes"].get<double>());
+
+  const Outcome table = run({"quality", "--sample-tokens", "0", "--window", "150", "--presets",
+                             "balanced", "--file", file});
+  QVERIFY(table.out.find("windows of up to 150, fed one by one") != std::string::npos);
+  QVERIFY(table.out.find("\nexact ") != std::string::npos);
+  QVERIFY(table.out.find("\nbalanced ") != std::string::npos);
+  QVERIFY(table.out.find("\nquality ") == std::string::npos);
 }
 
 void CliTest::planSaysTheSizesOfTheDesign() {
