@@ -88,6 +88,10 @@ struct Engine::Impl {
     return std::make_unique<Session>(SessionSetup{*backend, ledger, *llama, config, counts, cache,
                                                   length, options.chunkTokens, oldCacheBytes});
   }
+
+  SessionIdentity sessionIdentity() const {
+    return {config, model->fingerprint(), tokenizer ? tokenizer->fingerprint() : 0};
+  }
 };
 
 Engine::Engine() = default;
@@ -232,5 +236,15 @@ QualityReport Engine::measureQuality(const QualityRequest& request, const Qualit
 }
 
 void Engine::clear() { impl_->session->clear(); }
+
+std::uint64_t Engine::saveSession(const std::filesystem::path& path,
+                                  const SessionProgress& progress, std::stop_token stop) const {
+  return impl_->session->save(path, impl_->sessionIdentity(), progress, stop);
+}
+
+std::int64_t Engine::restoreSession(const std::filesystem::path& path,
+                                    const SessionProgress& progress, std::stop_token stop) {
+  return impl_->session->restore(path, impl_->sessionIdentity(), progress, stop);
+}
 
 }  // namespace longhand::engine

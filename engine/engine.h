@@ -23,6 +23,7 @@
 #include "engine/model.h"
 #include "engine/quality.h"
 #include "engine/sampler.h"
+#include "engine/session_file.h"
 #include "engine/tokenizer.h"
 
 namespace longhand::engine {
@@ -164,6 +165,19 @@ class Engine {
 
   /// Forgets the cache's contents.
   void clear();
+
+  /// Writes the cache and its tokens to a file, for a restoreSession() of this model with these
+  /// settings; readSessionInfo() says what a file is. An older file of that name is replaced only
+  /// by a whole new one. Throws Error kFileUnwritable, kCancelled. Returns the file's bytes.
+  std::uint64_t saveSession(const std::filesystem::path& path, const SessionProgress& progress,
+                            std::stop_token stop) const;
+  /// Puts a file's contents in place of the cache's; nothing of it is computed again, and what
+  /// follows is equal bit by bit to what would have followed the saving (with the same number of
+  /// threads and the same CPU path). A file that is damaged or belongs to another model, tokenizer,
+  /// RoPE or cache setting is refused with its reason, and nothing changes: see
+  /// restoreSessionFile() for the errors. Returns the number of tokens.
+  std::int64_t restoreSession(const std::filesystem::path& path, const SessionProgress& progress,
+                              std::stop_token stop);
 
  private:
   Engine();

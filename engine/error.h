@@ -14,6 +14,7 @@ enum class ErrorCode {
   kInvalidArgument,  // the caller's or the user's value is out of range
   kFileNotFound,
   kFileUnreadable,    // exists, but cannot be opened or read
+  kFileUnwritable,    // cannot be made, written or replaced: permissions, a full disk
   kFileDamaged,       // contents contradict themselves or their format
   kUnsupportedModel,  // well-formed, but of a kind this engine does not run
   kOutOfMemory,

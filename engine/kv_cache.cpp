@@ -45,19 +45,22 @@ std::int64_t duePages(const KvCacheConfig& config, std::int64_t tokens) {
   return std::max<std::int64_t>(0, tokens - config.residualLength) / config.groupSize;
 }
 
+void addDemand(std::vector<PageDemand>& demands, const PageFormat& format, std::int64_t nPages) {
+  const auto same = std::find_if(demands.begin(), demands.end(),
+                                 [&](const PageDemand& d) { return d.format == format; });
+  if (same == demands.end()) {
+    demands.push_back({format, nPages});
+  } else {
+    same->nPages += nPages;
+  }
+}
+
 /// Page demand of all layers, `nPagesPerLayer` in each, by format.
 std::vector<PageDemand> pageDemands(const KvCacheConfig& config, std::int64_t nLayers,
                                     std::int64_t nPagesPerLayer) {
   std::vector<PageDemand> demands;
   for (std::int64_t layer = 0; layer < nLayers; ++layer) {
-    const PageFormat format = config.pageFormat(layer);
-    const auto same = std::find_if(demands.begin(), demands.end(),
-                                   [&](const PageDemand& d) { return d.format == format; });
-    if (same == demands.end()) {
-      demands.push_back({format, nPagesPerLayer});
-    } else {
-      same->nPages += nPagesPerLayer;
-    }
+    addDemand(demands, config.pageFormat(layer), nPagesPerLayer);
   }
   return demands;
 }
@@ -97,16 +100,7 @@ std::uint64_t kvUndoBytes(const KvCacheConfig& config, const AttentionShape& sha
 }
 
 struct KvCache::Impl {
-  /// How many tokens stand where; the same in all layers except while a chunk is being appended.
-  struct Counts {
-    std::int64_t sinkTokens = 0;
-    std::int64_t packedTokens = 0;  // sum of the pages' valid tokens
-    std::int64_t nPages = 0;
-    std::int64_t ringFirst = 0;  // slot of the oldest token of the residual
-    std::int64_t ringTokens = 0;
-
-    std::int64_t length() const { return sinkTokens + packedTokens + ringTokens; }
-  };
+  using Counts = KvCacheCounts;
   struct Layer {
     PageFormat format;
     Counts counts;
@@ -195,6 +189,7 @@ struct KvCache::Impl {
     return duePages(config, now.ringTokens + tokens - std::max(now.length(), config.sinkLength));
   }
 
+  void takePages(const Counts& counts, std::span<const std::vector<PageRef>> tables);
   void packDuePages(std::size_t layer, const ExactSpan& rest, std::int64_t nPages);
   void storeRing(std::size_t layer, const ExactSpan& rest, std::int64_t firstToken);
   void saveResidual(std::size_t layer);
@@ -225,16 +220,9 @@ const KvCacheConfig& KvCache::config() const { return impl_->config; }
 
 std::int64_t KvCache::length() const { return packedTokens() + exactTokens(); }
 
-std::int64_t KvCache::packedTokens() const {
-  return impl_->chunkTokens > 0 ? impl_->before.packedTokens
-                                : impl_->layers.front().counts.packedTokens;
-}
+std::int64_t KvCache::packedTokens() const { return counts().packedTokens; }
 
-std::int64_t KvCache::exactTokens() const {
-  const Impl::Counts& counts =
-      impl_->chunkTokens > 0 ? impl_->before : impl_->layers.front().counts;
-  return counts.sinkTokens + counts.ringTokens;
-}
+std::int64_t KvCache::exactTokens() const { return counts().sinkTokens + counts().ringTokens; }
 
 std::uint64_t KvCache::untouchedBytes() const { return impl_->arena.untouchedBytes(); }
 
@@ -271,6 +259,14 @@ void KvCache::shrinkTo(std::int64_t tokens) {
   Impl& m = *impl_;
   assert(m.chunkTokens == 0);
   m.arena.shrink(pageDemands(m.config, m.nLayers(), m.pagesToCome(std::max(tokens, length()))));
+}
+
+KvCacheCounts KvCache::counts() const {
+  return impl_->chunkTokens > 0 ? impl_->before : impl_->layers.front().counts;
+}
+
+std::span<const PageRef> KvCache::pages(std::int64_t layer) const {
+  return impl_->layers[static_cast<std::size_t>(layer)].pages;
 }
 
 kernels::KvView KvCache::view(std::int64_t layer) const {
@@ -455,6 +451,57 @@ void KvCache::clear() {
   m.exactMemory = BackendBuffer();
   m.pageTable = BackendBuffer();
   m.tableCapacity = 0;
+}
+
+std::uint64_t KvCache::replacementBytes(std::span<const std::vector<PageRef>> tables) const {
+  const Impl& m = *impl_;
+  std::uint64_t bytes =
+      exactLayerBytes(m.config, m.shape) * static_cast<std::uint64_t>(m.nLayers());
+  for (const std::vector<PageRef>& table : tables) {
+    for (const PageRef& page : table) bytes += pageUse(page.format, m.shape).total();
+    bytes += pageTableBytes(1, static_cast<std::int64_t>(table.size()));
+  }
+  return bytes;
+}
+
+/// Of a new cache: takes memory for `counts` tokens, contents undefined.
+void KvCache::Impl::takePages(const Counts& counts, std::span<const std::vector<PageRef>> tables) {
+  const std::uint64_t exact =
+      exactLayerBytes(config, shape) * static_cast<std::uint64_t>(nLayers());
+  requireFreeMemory(backend, exact);
+  exactMemory = BackendBuffer(backend, ledger, MemoryCategory::kKvExact, exact);
+  if (counts.nPages > 0) {
+    pageTable = BackendBuffer(backend, ledger, MemoryCategory::kWorkspace,
+                              pageTableBytes(nLayers(), counts.nPages));
+    tableCapacity = counts.nPages;
+  }
+  std::vector<PageDemand> demands;
+  for (const std::vector<PageRef>& table : tables) {
+    for (const PageRef& page : table) addDemand(demands, page.format, 1);
+  }
+  arena.reserve(demands);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const PageRef& saved : tables[layer]) {
+      PageRef& page = layers[layer].pages.emplace_back(saved);
+      page.data = arena.take(saved.format);
+    }
+    layers[layer].counts = counts;
+    uploadTable(layer, 0);
+    refreshExact(layer);
+  }
+}
+
+void KvCache::replace(const KvCacheCounts& counts, std::span<const std::vector<PageRef>> tables,
+                      const std::function<void(const KvCache& cache)>& fill) {
+  const Impl& m = *impl_;
+  assert(m.chunkTokens == 0 && tables.size() == m.layers.size());
+  KvCache fresh(m.backend, m.ledger, m.shape, m.nLayers(), m.config);
+  if (counts.length() > 0) {
+    fresh.impl_->takePages(counts, tables);
+    fill(fresh);
+  }
+  std::swap(impl_, fresh.impl_);
+  fresh.clear();  // nothing of it may be found in memory later
 }
 
 }  // namespace longhand::engine

@@ -15,13 +15,27 @@
 //   cache.commitChunk();                 // or rollbackChunk(): everything is as before beginChunk
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "engine/kv_cache_config.h"
 #include "engine/memory_ledger.h"
 #include "kernels/backend.h"
 
 namespace longhand::engine {
+
+/// How many tokens stand where: the same in all layers, except while a chunk is being appended.
+struct KvCacheCounts {
+  std::int64_t sinkTokens = 0;
+  std::int64_t packedTokens = 0;  // sum of the pages' valid tokens
+  std::int64_t nPages = 0;
+  std::int64_t ringFirst = 0;  // slot of the oldest token of the residual
+  std::int64_t ringTokens = 0;
+
+  std::int64_t length() const { return sinkTokens + packedTokens + ringTokens; }
+};
 
 /// Owner: one Session. Not thread-safe. The backend and the ledger must outlive it.
 class KvCache {
@@ -46,6 +60,12 @@ class KvCache {
   /// Reserved bytes that were never written: a CPU's free memory does not know of them yet.
   std::uint64_t untouchedBytes() const;
 
+  /// Of the committed tokens.
+  KvCacheCounts counts() const;
+  /// The layer's page table on the host, oldest page first; `data` are addresses of backend memory.
+  /// Valid until the next non-const call.
+  std::span<const kernels::PageRef> pages(std::int64_t layer) const;
+
   /// What a layer's queries attend to. Valid until the next non-const call.
   kernels::KvView view(std::int64_t layer) const;
 
@@ -66,6 +86,15 @@ class KvCache {
   void truncate(std::int64_t n);
   /// Forgets everything: zeroes what was used and gives all memory back.
   void clear();
+
+  /// Replaces everything by saved contents. `tables` holds each layer's pages (their `data` counts
+  /// for nothing); `fill` writes the bytes that the new cache shows in pages() and view(). Requires
+  /// counts and formats that a cache of this config can have. Throws kOutOfMemory, and what `fill`
+  /// throws; the cache is unchanged then. Both caches exist while `fill` runs.
+  void replace(const KvCacheCounts& counts, std::span<const std::vector<kernels::PageRef>> tables,
+               const std::function<void(const KvCache& cache)>& fill);
+  /// What replace() allocates.
+  std::uint64_t replacementBytes(std::span<const std::vector<kernels::PageRef>> tables) const;
 
  private:
   struct Impl;

@@ -236,4 +236,22 @@ void Session::clear() {
   publishCounts();
 }
 
+std::uint64_t Session::save(const std::filesystem::path& path, const SessionIdentity& identity,
+                            const SessionProgress& progress, const std::stop_token& stop) const {
+  return saveSessionFile(path, identity, backend_, cache_, tokens_, progress, stop);
+}
+
+std::int64_t Session::restore(const std::filesystem::path& path, const SessionIdentity& identity,
+                              const SessionProgress& progress, const std::stop_token& stop) {
+  try {
+    tokens_ = restoreSessionFile(path, identity, contextLength_, backend_, cache_, progress, stop);
+  } catch (...) {
+    if (cache_.length() != length()) clear();  // it had to go first
+    throw;
+  }
+  logits_.clear();
+  publishCounts();
+  return length();
+}
+
 }  // namespace longhand::engine

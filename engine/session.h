@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/kv_cache.h"
 #include "engine/llama.h"
+#include "engine/session_file.h"
 
 namespace longhand::engine {
 
@@ -86,6 +87,13 @@ class Session {
 
   /// Forgets everything and gives the memory back.
   void clear();
+
+  /// As saveSessionFile(); returns the file's bytes.
+  std::uint64_t save(const std::filesystem::path& path, const SessionIdentity& identity,
+                     const SessionProgress& progress, const std::stop_token& stop) const;
+  /// As restoreSessionFile(); returns the number of tokens.
+  std::int64_t restore(const std::filesystem::path& path, const SessionIdentity& identity,
+                       const SessionProgress& progress, const std::stop_token& stop);
 
  private:
   bool forward(const Chunk& chunk);

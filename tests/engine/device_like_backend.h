@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -16,7 +17,9 @@ class DeviceLikeBackend final : public kernels::Backend {
   explicit DeviceLikeBackend(kernels::Backend& inner) : inner_(inner) {}
   std::string description() const override { return "test device"; }
   bool usesHostMemory() const override { return false; }
-  kernels::DeviceMemoryInfo memoryInfo() const override { return inner_.memoryInfo(); }
+  kernels::DeviceMemoryInfo memoryInfo() const override {
+    return reportedMemory.value_or(inner_.memoryInfo());
+  }
   std::byte* allocate(std::size_t bytes) override {
     ownBytes_ += bytes;
     return inner_.allocate(bytes);
@@ -84,6 +87,7 @@ class DeviceLikeBackend final : public kernels::Backend {
 
   std::uint64_t ownBytes() const { return ownBytes_; }
   std::string fault;
+  std::optional<kernels::DeviceMemoryInfo> reportedMemory;
 
  private:
   kernels::Backend& inner_;
