@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "engine/cli/commands.h"
+#include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
 #include "engine/presets.h"
