@@ -52,7 +52,10 @@ void checkConfig(const SessionFileHeader& header, const std::string& name) {
 void checkCounts(const SessionFileHeader& header, const std::string& name) {
   const auto most = static_cast<std::uint64_t>(kMaxContextLength);
   const std::uint64_t capacity = std::uint64_t{header.residualLength} + header.groupSize;
-  const bool inRange = header.nTokens <= most && header.packedTokens <= header.nTokens &&
+  require(header.slidingWindow == 0 && header.forgottenTokens == 0, name,
+          "the session has a sliding window, which this program does not restore");
+  const bool inRange = header.ringCapacity == capacity && header.nTokens <= most &&
+                       header.packedTokens <= header.nTokens &&
                        header.sinkTokens <= header.sinkLength && header.ringTokens < capacity &&
                        header.ringFirst < capacity;
   // Nothing stands behind a sink that is not full, and every page holds a token or more.
@@ -162,6 +165,7 @@ void setSessionCache(SessionFileHeader& header, const KvCacheConfig& config,
   header.pagesPerLayer = static_cast<std::uint64_t>(counts.nPages);
   header.ringFirst = static_cast<std::uint64_t>(counts.ringFirst);
   header.ringTokens = static_cast<std::uint64_t>(counts.ringTokens);
+  header.ringCapacity = header.residualLength + header.groupSize;
 }
 
 kernels::PageRef parseSessionPage(const SessionFilePage& page, const SessionFileHeader& header,

@@ -73,16 +73,19 @@ struct SessionFileHeader {
   std::uint8_t scheme = 0;     // kernels::QuantScheme
   std::uint8_t solver = 0;     // kernels::QuantSolver
   std::uint8_t exactType = 0;  // kernels::DataType
-  std::array<std::uint8_t, 4> reserved{};
+  std::uint32_t slidingWindow = 0;
   // KvCacheCounts.
-  std::uint64_t nTokens = 0;  // sinkTokens + packedTokens + ringTokens
+  std::uint64_t nTokens = 0;  // sinkTokens + forgottenTokens + packedTokens + ringTokens
   std::uint64_t sinkTokens = 0;
   std::uint64_t packedTokens = 0;
   std::uint64_t pagesPerLayer = 0;
   std::uint64_t ringFirst = 0;
   std::uint64_t ringTokens = 0;
+  std::uint64_t forgottenTokens = 0;  // by a sliding window; their ids are kept
+  std::uint32_t ringCapacity = 0;     // slots of the ring
+  std::uint32_t reserved = 0;
   std::array<char, 128> modelName{};  // UTF-8 for people, filled up with zeros
-  std::array<std::uint8_t, 240> reservedZeros{};
+  std::array<std::uint8_t, 224> reservedZeros{};
   std::uint64_t headerChecksum = 0;
 };
 
@@ -105,7 +108,7 @@ static_assert(offsetof(SessionFileHeader, blockBytes) == 48);
 static_assert(offsetof(SessionFileHeader, residualLength) == 64);
 static_assert(offsetof(SessionFileHeader, keyNbits) == 76);
 static_assert(offsetof(SessionFileHeader, nTokens) == 88);
-static_assert(offsetof(SessionFileHeader, modelName) == 136);
+static_assert(offsetof(SessionFileHeader, modelName) == 152);
 static_assert(offsetof(SessionFileHeader, headerChecksum) == 504);
 static_assert(sizeof(SessionFilePage) == 8);
 static_assert(offsetof(SessionFilePage, nTokens) == 6);

@@ -36,6 +36,7 @@ ChatSession::ChatSession(const ChatOptions& options, Interrupt& interrupt)
   const InterruptScope scope(interrupt_);
   engine_ = loadEngine(options_.model, options_.cache, scope.stop());
   checkDocumentsFit();
+  options_.session.restore(*engine_, scope.stop());
 }
 
 /// Refuses documents that leave no room for a question, before anything is computed.
@@ -92,7 +93,13 @@ int ChatSession::run() {
     }
   }
   if (isInteractive_ && !isEnding_) std::cout << std::endl;  // after Ctrl+D
+  saveSession();
   return isInteractive_ ? kSuccess : status_;
+}
+
+void ChatSession::saveSession() {
+  const InterruptScope scope(interrupt_);
+  options_.session.save(*engine_, scope.stop());
 }
 
 void ChatSession::greet() const {

@@ -10,6 +10,7 @@
 #include "engine/chat_template.h"
 #include "engine/cli/interrupt.h"
 #include "engine/cli/options.h"
+#include "engine/cli/session_options.h"
 #include "engine/engine.h"
 
 namespace longhand::engine::cli {
@@ -18,6 +19,7 @@ struct ChatOptions {
   ModelOptions model;
   CacheOptions cache;
   SamplerOptions sampler;
+  SessionOptions session;
   std::vector<std::string> documents;  // files
   std::string system;
   bool isJson = false;
@@ -25,17 +27,18 @@ struct ChatOptions {
 
 class ChatSession {
  public:
-  /// Loads the model and the documents. Throws Error, also when the documents do not fit the
-  /// context.
+  /// Loads the model, the documents and the session to go on with. Throws Error, also when the
+  /// documents do not fit the context.
   ChatSession(const ChatOptions& options, Interrupt& interrupt);
 
   /// Until /quit or the end of stdin. Returns the exit status: a failure when a question could not
-  /// be answered.
+  /// be answered. Throws Error when the session cannot be saved.
   int run();
 
  private:
   void checkDocumentsFit();
   void readDocuments();
+  void saveSession();
   void greet() const;
   void handleCommand(const std::string& line);
   void changePreset(const std::string& id);

@@ -24,6 +24,7 @@ Command addChatCommand(CLI::App& program) {
   options->model.addTo(*parser);
   options->cache.addTo(*parser);
   options->sampler.addTo(*parser);
+  options->session.addTo(*parser);
   return {parser, [options](Interrupt& interrupt) {
             ChatSession session(*options, interrupt);
             return session.run();

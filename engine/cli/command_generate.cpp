@@ -10,6 +10,7 @@
 #include "engine/cli/output.h"
 #include "engine/cli/prompt_options.h"
 #include "engine/cli/results.h"
+#include "engine/cli/session_options.h"
 #include "engine/error.h"
 
 #include <nlohmann/json.hpp>
@@ -25,6 +26,7 @@ struct GenerateCommandOptions {
   CacheOptions cache;
   SamplerOptions sampler;
   PromptOptions prompt;
+  SessionOptions session;
   bool isChat = false;
   std::string system;
   bool isJson = false;
@@ -50,6 +52,7 @@ int generate(const GenerateCommandOptions& options, Interrupt& interrupt) {
   const InterruptScope scope(interrupt);
   const std::unique_ptr<Engine> engine = loadEngine(options.model, options.cache, scope.stop());
   const std::vector<std::int32_t> prompt = promptTokens(options, *engine);
+  options.session.restore(*engine, scope.stop());
   GenerateObserver observer;
   observer.prefill = showPrefillProgress;
   if (!options.isJson) {
@@ -65,7 +68,9 @@ int generate(const GenerateCommandOptions& options, Interrupt& interrupt) {
     std::cout << std::endl;
     if (isTerminal(STDERR_FILENO)) std::cerr << resultLine(result) << std::endl;
   }
-  return result.stopReason == StopReason::kCancelled ? kInterrupted : kSuccess;
+  if (result.stopReason == StopReason::kCancelled) return kInterrupted;
+  options.session.save(*engine, scope.stop());
+  return kSuccess;
 }
 
 }  // namespace
@@ -83,6 +88,7 @@ Command addGenerateCommand(CLI::App& program) {
   options->model.addTo(*parser);
   options->cache.addTo(*parser);
   options->sampler.addTo(*parser);
+  options->session.addTo(*parser);
   return {parser, [options](Interrupt& interrupt) { return generate(*options, interrupt); }};
 }
 

@@ -127,6 +127,8 @@ class CliTest : public QObject {
   void chatAnswersQuestionsAboutADocument();
   void chatObeysItsCommands();
   void chatGoesOnAfterAnError();
+  void chatIsKeptForTheNextCommand();
+  void sessionsThatDoNotFitAreRefused();
   void interruptStopsGenerationCleanly();
 };
 
@@ -564,6 +566,49 @@ void CliTest::chatGoesOnAfterAnError() {
   QVERIFY(outcome.err.starts_with("longhand-cli: "));
   QCOMPARE(QString::fromStdString(outcome.out).trimmed().toStdString(),
            std::string("Hello! Open a document and ask me about it."));
+}
+
+void CliTest::chatIsKeptForTheNextCommand() {
+  const QTemporaryDir folder;
+  const QString file = folder.filePath("chat.lhkv");
+  const QString document = demoFolder() + "/sample-document.txt";
+  const QStringList chat = {"chat", "--json", "--document", document};
+  const Outcome first =
+      run(chat + QStringList{"--save-session", file}, "Where does the captain live?\n");
+  QCOMPARE(first.exitCode, 0);
+  const Outcome second = run(chat + QStringList{"--restore-session", file, "--save-session", file},
+                             "Who is the baker?\n");
+  QCOMPARE(second.exitCode, 0);
+  QVERIFY(second.parsed()["prompt_tokens"].get<int>() > 500);
+  QVERIFY(second.parsed()["prompt_tokens"].get<int>() -
+              second.parsed()["reused_tokens"].get<int>() <
+          60);
+
+  // generate goes on with the very tokens.
+  const QStringList generate = {"generate", "--json", "--greedy", "--max-tokens", "4"};
+  const QString ids = idList(demoPrompts().front()["ids"].get<std::vector<std::int32_t>>());
+  const Outcome own = run(generate + QStringList{"--tokens", ids, "--save-session", file});
+  const Outcome again = run(generate + QStringList{"--tokens", ids, "--restore-session", file});
+  QCOMPARE(again.exitCode, 0);
+  QVERIFY(again.parsed()["tokens"] == own.parsed()["tokens"]);
+  QCOMPARE(again.parsed()["reused_tokens"].get<int>(),
+           again.parsed()["prompt_tokens"].get<int>() - 1);
+}
+
+void CliTest::sessionsThatDoNotFitAreRefused() {
+  const QTemporaryDir folder;
+  const QString file = folder.filePath("chat.lhkv");
+  const QStringList generate = {"generate", "--json", "--tokens", "1,5,6", "--max-tokens", "2"};
+  QCOMPARE(run(generate + QStringList{"--save-session", file}).exitCode, 0);
+
+  const QStringList restore = generate + QStringList{"--restore-session", file};
+  QVERIFY(run(restore + QStringList{"--preset", "exact"}).isErrorLine("other cache settings"));
+  QVERIFY(run(restore + QStringList{"--rope-theta", "10000"}).isErrorLine("RoPE"));
+  const QStringList missing = {"--restore-session", "/no/chat.lhkv"};
+  QVERIFY(run(generate + missing).isErrorLine("/no/chat.lhkv"));
+  const Outcome unwritable = run(generate + QStringList{"--save-session", "/no/chat.lhkv"});
+  QCOMPARE(unwritable.exitCode, 1);
+  QVERIFY(unwritable.err.find("/no/chat.lhkv cannot be written") != std::string::npos);
 }
 
 void CliTest::interruptStopsGenerationCleanly() {

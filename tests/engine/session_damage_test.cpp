@@ -277,6 +277,8 @@ void SessionDamageTest::headersThatContradictThemselvesAreRefused_data() {
   add("many pages", [](SessionFileHeader& h) { h.pagesPerLayer = h.packedTokens; });
   add("ring behind its end", [](SessionFileHeader& h) { h.ringFirst = 48; });
   add("huge ring", [](SessionFileHeader& h) { h.ringFirst = kHuge; });
+  add("a ring of another size", [](SessionFileHeader& h) { ++h.ringCapacity; });
+  add("forgotten tokens", [](SessionFileHeader& h) { ++h.forgottenTokens, ++h.nTokens; });
   add("ring overfull", [](SessionFileHeader& h) { h.ringTokens += 32, h.packedTokens -= 32; });
   add("other split", [](SessionFileHeader& h) { ++h.ringTokens, --h.packedTokens; });
   add("no layers", [](SessionFileHeader& h) { h.nLayers = 0; });
