@@ -327,7 +327,7 @@ class Builder {
       case MD_SPAN_STRONG:
         return 0;
       case MD_SPAN_EM:
-        return kAbort;
+        return 1;
       case MD_SPAN_DEL:
         return 2;
       case MD_SPAN_CODE:

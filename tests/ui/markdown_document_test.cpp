@@ -69,6 +69,21 @@ class MarkdownDocumentTest : public QObject {
     QVERIFY(blocks[5].firstLine && blocks[5].lastLine);
   }
 
+  void runsCarryTheirStyles() {
+    const MarkdownBlocks blocks = parseMarkdown(QStringLiteral("p**b***i*~~s~~`c`[l](u)***x***"));
+    const std::vector<unsigned> expected = {MarkdownRun::kPlain,
+                                            MarkdownRun::kBold,
+                                            MarkdownRun::kItalic,
+                                            MarkdownRun::kStrike,
+                                            MarkdownRun::kCode,
+                                            MarkdownRun::kLink,
+                                            MarkdownRun::kBold | MarkdownRun::kItalic};
+    std::vector<unsigned> styles;
+    for (const MarkdownRun& run : blocks.at(0).runs) styles.push_back(run.style);
+    QCOMPARE(styles, expected);
+    QCOMPARE(blocks[0].runs[5].link, QStringLiteral("u"));
+  }
+
   void tableHasItsCellsAndAlignments() {
     const MarkdownBlocks blocks =
         parseMarkdown(QStringLiteral("| a | b |\n|:--|--:|\n| 1 | **2** |"));
