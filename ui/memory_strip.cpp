@@ -22,7 +22,7 @@ constexpr double kMinSegment = 3;  // a segment with bytes is never thinner
 // Below this share of the total, Longhand's own memory gets a bar of its own.
 constexpr double kZoomShare = 0.25;
 // A forecast farther out than this stands at the end of that bar.
-constexpr double kMaxForecastShare = 12;
+constexpr double kMaxForecastShare = 4;
 
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
@@ -300,11 +300,12 @@ std::vector<MemoryStrip::Bar> MemoryStrip::bars() const {
   for (const MemorySegment& segment : segments_) {
     if (isOwn(segment.kind)) own.push_back(segment);
   }
-  double scale = static_cast<double>(ownBytes(segments_));
+  const double ownNow = static_cast<double>(ownBytes(segments_));
+  double scale = ownNow;
   if (data_.forecast) {
-    scale =
-        std::max(scale, static_cast<double>(data_.forecast->total() +
-                                            bytesOf(segments_, MemorySegmentKind::kUnattributed)));
+    const std::uint64_t forecast =
+        data_.forecast->total() + bytesOf(segments_, MemorySegmentKind::kUnattributed);
+    scale = std::clamp(static_cast<double>(forecast), ownNow, ownNow * kMaxForecastShare);
   }
   result.front().forecastX = -1;
   result.push_back(makeBar(own, scale, left, kMarginY + kBarHeight + kBarGap));

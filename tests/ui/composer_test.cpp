@@ -7,6 +7,7 @@
 #include <QLabel>
 #include <QMimeData>
 #include <QPlainTextEdit>
+#include <QScrollBar>
 #include <QSignalSpy>
 #include <QToolButton>
 #include <QUrl>
@@ -79,6 +80,13 @@ class ComposerTest : public QObject {
     const int eight = edit_->sizeHint().height();
     composer_->setText(QString(40, u'\n'));
     QCOMPARE(edit_->sizeHint().height(), eight);
+  }
+
+  void shortTextIsShownFromItsFirstLine() {
+    composer_->setText(QStringLiteral("one\ntwo\nthree"));
+    QCoreApplication::processEvents();
+    QCOMPARE(edit_->verticalScrollBar()->value(), 0);
+    QVERIFY(edit_->viewport()->height() >= 3 * edit_->fontMetrics().lineSpacing());
   }
 
   void blankTextIsNotSent() {

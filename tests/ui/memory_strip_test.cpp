@@ -132,6 +132,16 @@ class MemoryStripTest : public QObject {
             strip.segmentRect(MemorySegmentKind::kFree).top());
   }
 
+  void hugeForecastDoesNotHideWhatIsThere() {
+    MemoryStrip strip(theme_);
+    strip.resize(900, 60);
+    MemoryStripData data = small();
+    data.forecast = data.use;
+    (*data.forecast)[MemoryCategory::kKvCodes] = 500 * kGiB;
+    strip.setData(data);
+    QVERIFY(strip.segmentRect(MemorySegmentKind::kWeights).width() > 50);
+  }
+
   void textEquivalentSaysEverything() {
     MemoryStrip strip(theme_);
     QCOMPARE(strip.accessibleDescription(), QStringLiteral("Memory: not known."));
