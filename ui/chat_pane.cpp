@@ -1,6 +1,7 @@
 #include "ui/chat_pane.h"
 
 #include <QDragEnterEvent>
+#include <QHBoxLayout>
 #include <QMimeData>
 #include <QStackedWidget>
 #include <QUrl>
@@ -19,8 +20,19 @@ using namespace Qt::StringLiterals;
 namespace longhand::ui {
 
 namespace {
+
 constexpr int kLoadingCardWidth = 420;
+
+/// `column` in the middle of the pane; its parts have a greatest width.
+QHBoxLayout* centred(QVBoxLayout* column) {
+  auto* row = new QHBoxLayout;
+  row->addStretch(1);
+  row->addLayout(column, 1000);
+  row->addStretch(1);
+  return row;
 }
+
+}  // namespace
 
 ChatPane::ChatPane(const Theme& theme, QWidget* parent)
     : QWidget(parent),
@@ -60,9 +72,9 @@ ChatPane::ChatPane(const Theme& theme, QWidget* parent)
   auto* layout = new QVBoxLayout(this);
   layout->setContentsMargins(0, 8, 0, 0);
   layout->setSpacing(6);
-  layout->addLayout(notices);
+  layout->addLayout(centred(notices));
   layout->addWidget(pages_, 1);
-  layout->addLayout(bottom);
+  layout->addLayout(centred(bottom));
   setTheme(theme);
 }
 

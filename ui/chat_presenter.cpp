@@ -157,9 +157,16 @@ void ChatPresenter::showPage() {
     content.hasModel = controller_.model().has_value();
     content.isDemo = content.hasModel && controller_.model()->isDemo;
     if (const std::optional<app::DemoModel> demo = controller_.demo()) {
-      content.questions = demo->questions;
+      const std::vector<app::Document> documents = controller_.documents();
+      content.hasDocument = !documents.empty();
+      const QString sampleName = QFileInfo(demo->documentPath).fileName();
+      const bool isOnSample =
+          std::all_of(documents.begin(), documents.end(),
+                      [&](const app::Document& d) { return d.fileName == sampleName; });
+      if (isOnSample) content.questions = demo->questions;
+    } else {
+      content.hasDocument = !controller_.documents().empty();
     }
-    content.hasDocument = !controller_.documents().empty();
     content.isBusy = controller_.activity() != Activity::kIdle;
     pane_.welcome().setContent(content);
   }

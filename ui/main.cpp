@@ -29,17 +29,17 @@ void printLine(std::FILE* stream, const QString& line) {
   std::fputc('\n', stream);
 }
 
-/// A picture needs no display: without one, Qt's offscreen platform draws it. Before QApplication.
-void choosePlatform(int argc, char** argv) {
-  bool isScreenshot = false;
-  for (int i = 1; i < argc; ++i) {
-    isScreenshot = isScreenshot || QByteArray(argv[i]).startsWith("--screenshot");
+/// Without a display, pictures and --help still work: Qt's offscreen platform serves them. Returns
+/// whether it was chosen for that reason. To be called before QApplication, which would abort.
+bool chooseOffscreenWithoutDisplay() {
+#ifndef Q_OS_LINUX
+  return false;  // other systems always have one
+#endif
+  for (const char* variable : {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}) {
+    if (qEnvironmentVariableIsSet(variable)) return false;
   }
-  const bool hasDisplay =
-      qEnvironmentVariableIsSet("DISPLAY") || qEnvironmentVariableIsSet("WAYLAND_DISPLAY");
-  if (isScreenshot && !hasDisplay && !qEnvironmentVariableIsSet("QT_QPA_PLATFORM")) {
-    qputenv("QT_QPA_PLATFORM", "offscreen");
-  }
+  qputenv("QT_QPA_PLATFORM", "offscreen");
+  return true;
 }
 
 ui::ThemeKind systemTheme() {
@@ -146,7 +146,7 @@ int run(const ui::CommandLine& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  choosePlatform(argc, argv);
+  const bool hasNoDisplay = chooseOffscreenWithoutDisplay();
   QCoreApplication::setApplicationName(u"longhand"_s);
   QCoreApplication::setApplicationVersion(QStringLiteral(LONGHAND_VERSION));
   QGuiApplication::setApplicationDisplayName(u"Longhand"_s);
@@ -155,6 +155,12 @@ int main(int argc, char** argv) {
   if (commandLine.isDone) {
     printLine(commandLine.exitStatus == 0 ? stdout : stderr, commandLine.text);
     return commandLine.exitStatus;
+  }
+  const bool isOffscreen = QGuiApplication::platformName() == "offscreen"_L1;
+  if (hasNoDisplay && isOffscreen && commandLine.options.screenshotPath.isEmpty()) {
+    printLine(stderr,
+              u"longhand: there is no display for the window. Use longhand-cli chat instead."_s);
+    return 1;
   }
   return run(commandLine.options);
 }
