@@ -1,5 +1,5 @@
 #pragma once
-// A stand-in for a GPU in tests of loading.
+// A stand-in for a GPU in tests.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace longhand::engine {
 
 /// A backend like a device: views into host memory are not allowed, contents come by upload().
-class DeviceLikeBackend final : public kernels::Backend {
+class DeviceLikeBackend : public kernels::Backend {
  public:
   explicit DeviceLikeBackend(kernels::Backend& inner) : inner_(inner) {}
   std::string description() const override { return "test device"; }
