@@ -172,7 +172,7 @@ void Engine::setThreads(int threads) {
 }
 
 std::int64_t Engine::reusableTokens(std::span<const std::int32_t> prompt) const {
-  return impl_->session->commonPrefix(prompt);
+  return impl_->session->reusablePrefix(impl_->session->commonPrefix(prompt));
 }
 
 std::span<const std::int32_t> Engine::cachedTokens() const { return impl_->session->tokens(); }

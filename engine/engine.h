@@ -124,7 +124,7 @@ class Engine {
   /// From the next computation on; 0: the cores this process may use. Throws kInvalidArgument.
   void setThreads(int threads);
 
-  /// How many tokens of `prompt` are in the cache already.
+  /// How many tokens of `prompt` are in the cache already and need not be computed again.
   std::int64_t reusableTokens(std::span<const std::int32_t> prompt) const;
   /// The tokens in the cache.
   std::span<const std::int32_t> cachedTokens() const;

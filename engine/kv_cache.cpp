@@ -436,6 +436,27 @@ void KvCache::truncate(std::int64_t n) {
   }
 }
 
+std::int64_t KvCache::wholePagePrefix(std::int64_t n) const {
+  const Impl& m = *impl_;
+  assert(m.chunkTokens == 0 && n >= 0 && n <= length());
+  const Impl::Counts& counts = m.layers.front().counts;
+  if (n >= counts.sinkTokens + counts.packedTokens) return n;
+  std::int64_t whole = std::min(n, counts.sinkTokens);
+  for (std::size_t page = 0; whole < n; ++page) {
+    const std::int64_t end = whole + m.layers.front().pages[page].nTokens;
+    if (end <= n) {
+      whole = end;
+      continue;
+    }
+    const bool isExact = std::all_of(m.layers.begin(), m.layers.end(), [page](const auto& layer) {
+      const PageFormat& format = layer.pages[page].format;
+      return format.keyNbits == 16 && format.valueNbits == 16;
+    });
+    return isExact ? n : whole;
+  }
+  return whole;
+}
+
 void KvCache::clear() {
   Impl& m = *impl_;
   rollbackChunk();

@@ -84,6 +84,9 @@ class KvCache {
   /// Keeps the first n tokens (0 <= n <= length). Inside a page the valid count is lowered; later
   /// tokens start in the residual.
   void truncate(std::int64_t n);
+  /// The most tokens, at most n, that truncate() keeps without cutting a quantized page. The codes
+  /// of a cut page owe their scales to the tokens behind the cut, too.
+  std::int64_t wholePagePrefix(std::int64_t n) const;
   /// Forgets everything: zeroes what was used and gives all memory back.
   void clear();
 

@@ -143,7 +143,8 @@ PrefillResult Session::prefill(std::span<const std::int32_t> prompt, bool logits
   requireFits(prompt);
   const Clock::time_point start = Clock::now();
   const auto nTokens = static_cast<std::int64_t>(prompt.size());
-  const std::int64_t kept = std::min(commonPrefix(prompt), logits ? nTokens - 1 : nTokens);
+  const std::int64_t kept =
+      reusablePrefix(std::min(commonPrefix(prompt), logits ? nTokens - 1 : nTokens));
   const std::int64_t reserved = std::clamp(reserveTokens, nTokens, contextLength_);
   if (kept == 0) {
     clear();

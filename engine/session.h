@@ -67,6 +67,10 @@ class Session {
 
   /// Length of the common prefix of the cache and `prompt`.
   std::int64_t commonPrefix(std::span<const std::int32_t> prompt) const;
+  /// Of the first n tokens, those that prefill() keeps when the others change. A page whose scales
+  /// other tokens have shaped is computed again: at most group_size tokens, and nothing of one chat
+  /// shows in the next.
+  std::int64_t reusablePrefix(std::int64_t n) const { return cache_.wholePagePrefix(n); }
 
   /// Makes the cache hold exactly `prompt`, computing only what differs, and reserves memory for
   /// `reserveTokens` tokens in all (at least the prompt, at most the context). With `logits` the

@@ -71,6 +71,7 @@ class KvCacheTest : public QObject {
   void truncateEqualsACacheThatWasFedLess();
   void tokensAfterATruncatedPageStartInTheResidual();
   void truncateIntoTheSinkRefillsTheSink();
+  void wholePagePrefixCutsNoQuantizedPage();
   void clearLeavesNothingAndEqualsAFreshCache();
   void firstLayersHaveTheirOwnBits();
   void sixteenBitsAreKeptPageByPage();
@@ -304,6 +305,18 @@ void KvCacheTest::truncateIntoTheSinkRefillsTheSink() {
   KvHarness fresh(config);
   fresh.feed(200);
   QCOMPARE(cut.snapshot(), fresh.snapshot());
+}
+
+void KvCacheTest::wholePagePrefixCutsNoQuantizedPage() {
+  KvHarness harness(makeConfig(4, 32, 20, 4));
+  harness.feed(200);  // 4 sink, 160 packed, 36 residual
+  const std::int64_t expected[][2] = {{0, 0},     {3, 3},     {4, 4},    {5, 4},
+                                      {35, 4},    {36, 36},   {37, 36},  {163, 132},
+                                      {164, 164}, {165, 165}, {200, 200}};
+  for (const auto& [n, whole] : expected) QCOMPARE(harness.cache().wholePagePrefix(n), whole);
+  KvHarness exact(makeConfig(16, 32, 20, 4));
+  exact.feed(200);
+  for (std::int64_t n = 0; n <= 200; ++n) QCOMPARE(exact.cache().wholePagePrefix(n), n);
 }
 
 void KvCacheTest::clearLeavesNothingAndEqualsAFreshCache() {
