@@ -224,12 +224,9 @@ void DocumentReader::read(const QString& path) {
   const int generation = generation_;
   // What the thread has to say is said on this object's thread, and only while the file is current.
   const auto post = [this, generation](auto action) {
-    QMetaObject::invokeMethod(
-        this,
-        [this, generation, action = std::move(action)] {
-          if (generation == generation_) action();
-        },
-        Qt::QueuedConnection);
+    mailbox_.post([this, generation, action = std::move(action)] {
+      if (generation == generation_) action();
+    });
   };
   thread_ = std::jthread([this, path, post](std::stop_token stop) {
     try {

@@ -14,6 +14,7 @@
 #include <QStringList>
 
 #include "app/error_text.h"
+#include "app/mailbox.h"
 
 namespace longhand::app {
 
@@ -66,6 +67,7 @@ class DocumentReader final : public QObject {
  private:
   int generation_ = 0;
   bool reading_ = false;
+  Mailbox mailbox_;
   std::jthread thread_;
 };
 

@@ -12,6 +12,7 @@
 
 #include <QFile>
 
+#include "app/mailbox.h"
 #include "app/model_catalog.h"
 #include "engine/memory_plan.h"
 
@@ -85,9 +86,7 @@ struct EngineWorker::Impl {
   /// Emits a signal of the worker on its own thread.
   template <typename Event>
   void post(void (EngineWorker::*signal)(const Event&), const Event& event) {
-    EngineWorker* worker = &owner;
-    QMetaObject::invokeMethod(
-        worker, [worker, signal, event] { emit(worker->*signal)(event); }, Qt::QueuedConnection);
+    mailbox.post([worker = &owner, signal, event] { emit(worker->*signal)(event); });
   }
   void reportMemory();
   void reportMemoryNowAndThen() {
@@ -95,6 +94,7 @@ struct EngineWorker::Impl {
   }
 
   EngineWorker& owner;
+  Mailbox mailbox;
   std::unique_ptr<engine::Engine> engine;    // worker thread only
   Throttle memoryThrottle{kMemoryInterval};  // worker thread only
 
