@@ -39,6 +39,7 @@ ChatController::Impl::Impl(ChatController& controller, const ControllerPaths& co
       presetStore(*database),
       settings(settingsStore.load()),
       presetId(settings.presetId),
+      sessionFolder(QDir(controllerPaths.dataFolder).filePath(QStringLiteral("sessions"))),
       demo(readDemoModel(controllerPaths.demoFolder)),
       worker(std::make_unique<EngineWorker>()) {
   conversationStore.recoverInterrupted();
@@ -49,9 +50,12 @@ ChatController::Impl::Impl(ChatController& controller, const ControllerPaths& co
   connectAnswerEvents();
   connectEngineEvents();
   connectDocumentEvents();
+  connectSessionEvents();
+  cleanUpSessions();
 }
 
 ChatController::Impl::~Impl() {
+  saveCache();     // the worker finishes it
   worker.reset();  // stops and joins; events that are still queued die with `owner`
   storeInterruptedAnswer();
 }
@@ -81,6 +85,7 @@ void ChatController::Impl::updateActivity() {
   }
   if (now == activity) return;
   activity = now;
+  if (now == Activity::kIdle) sessionTimer.start();
   emit owner.activityChanged(now);
 }
 
@@ -112,6 +117,7 @@ std::int64_t ChatController::Impl::ensureConversation() {
 void ChatController::Impl::openConversation(std::int64_t id) {
   // Reading ahead is for the open conversation only; an answer goes on.
   if (reading && id != conversationId) owner.cancelReading();
+  if (restore && id != restore->conversationId && !answer) worker->cancel(restore->command);
   if (id != 0) {
     const Conversation conversation = conversationStore.conversation(id);
     presetId = preset(conversation.presetId) ? conversation.presetId : settings.presetId;
@@ -124,6 +130,7 @@ void ChatController::Impl::openConversation(std::int64_t id) {
   emit owner.conversationOpened(id);
   emit owner.documentsChanged();
   measureContext();
+  sessionTimer.start();
 }
 
 ChatController::ChatController(const ControllerPaths& paths, QObject* parent)
@@ -264,6 +271,9 @@ void ChatController::deleteConversation(qint64 id) {
   impl_->guarded([&] {
     if (impl_->answer && impl_->answer->conversationId == id) stop();
     impl_->conversationStore.deleteConversation(id);
+    impl_->stopSaving(id);
+    impl_->sessionFolder.remove(id);
+    if (id == impl_->cachedConversationId) impl_->cacheBelongsTo(0);
     impl_->lastDeletedId = id;
     if (id == impl_->conversationId) {
       const std::vector<Conversation> left = impl_->conversationStore.conversations();

@@ -110,6 +110,7 @@ class ChatController final : public QObject {
   /// Nothing while no model is loaded, or for an unknown preset.
   std::optional<SwitchCost> switchCost(const QString& presetId) const;
   std::optional<DocumentPreview> pendingDocument() const;
+  quint64 sessionBytes() const;  // of the caches on disk
 
  public slots:
   /// Loads the model of the settings (else the bundled one) and opens the last conversation.
@@ -150,6 +151,9 @@ class ChatController final : public QObject {
   void removeUserPreset(const QString& presetId);
   void applySampling(const longhand::engine::SamplerConfig& sampler, qint64 maxAnswerTokens);
   void setThreads(int threads);
+  /// Whether caches of long chats are kept on disk, in at most `quotaBytes`, from how many tokens
+  /// on. Turned off, those on disk are removed.
+  void applySessionSettings(bool keepsSessions, qint64 quotaBytes, qint64 keptMinTokens);
   void saveWindowLayout(const QByteArray& geometry, const QByteArray& state);
 
   // --- Model ----------------------------------------------------------------------------------
@@ -189,6 +193,12 @@ class ChatController final : public QObject {
   void prefillProgress(const longhand::engine::PrefillProgress& progress);
   /// Of a reading, not of an answer.
   void prefillFinished(bool cancelled);
+  /// The cache of a chat is on disk; it has come back from there, and is not read again.
+  void sessionSaved(qint64 conversationId);
+  void sessionRestored(qint64 conversationId, qint64 tokens);
+  void restoreProgress(quint64 doneBytes, quint64 totalBytes);
+  /// A cache could not be kept or restored: nothing is lost but time. Not worth a dialog.
+  void sessionNotice(const QString& message, const QString& hint);
   void contextStateChanged(const longhand::app::ContextState& state);
   void memoryChanged(const longhand::engine::MemoryReport& report);
   void activityChanged(longhand::app::Activity activity);

@@ -49,7 +49,7 @@ void ChatController::Impl::beginAnswer(Answer started) {
   started.sinceSend.start();
   const std::vector<Message> branch =
       started.parentId == 0 ? std::vector<Message>{} : conversationStore.branchTo(started.parentId);
-  ensureCacheConfigured();
+  prepareCache();
   started.encode = worker->encodePrompt(
       buildPrompt(currentDocuments(), branch, started.question, model->tokenizerFingerprint));
   answer = std::move(started);
@@ -84,7 +84,7 @@ void ChatController::Impl::onAnswerEncoded(const PromptEncodedEvent& event) {
   answer->message.statistics.promptTokens = nTokens;
   answer->message.statistics.reusedTokens = event.reusableTokens;
   answer->generate = worker->generate(event.tokens, generateOptions());
-  cachedConversationId = answer->conversationId;
+  cacheBelongsTo(answer->conversationId, event.reusableTokens);
   storeTimer.start();
   setUsedTokens(nTokens);
   emit owner.generationStarted(answer->message.id);
@@ -139,6 +139,7 @@ void ChatController::Impl::onAnswerFinished(const AnswerFinishedEvent& event) {
   message.statistics.firstTokenSeconds = answer->encodeSeconds + result.firstTokenSeconds;
   message.statistics.tokensPerSecond = result.decodeTokensPerSecond;
   message.statistics.prefillTokensPerSecond = result.prefillTokensPerSecond;
+  unsavedTokens += result.promptTokens - result.reusedTokens + message.statistics.answerTokens;
   const bool isCancelled = result.stopReason == engine::StopReason::kCancelled;
   const std::string_view reason = engine::stopReasonName(result.stopReason);
   endAnswer(isCancelled ? MessageState::kStopped : MessageState::kComplete,

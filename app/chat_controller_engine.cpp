@@ -79,7 +79,8 @@ void ChatController::Impl::onModelLoaded(const ModelLoadedEvent& event) {
   if (event.command != load) return;  // another one is on its way
   load = 0;
   model = event.model;
-  cachedConversationId = 0;
+  cacheBelongsTo(0);
+  refusedSessionOf = 0;
   lastPrefillTokensPerSecond = 0.0;
   const bool isBundled = demo && loadChoice.folder == demo->folder;
   settings.modelFolder = isBundled ? QString() : loadChoice.folder;
@@ -95,6 +96,7 @@ void ChatController::Impl::onModelLoaded(const ModelLoadedEvent& event) {
 
 void ChatController::Impl::onCommandFailed(const CommandFailedEvent& event) {
   const CommandId id = event.command;
+  if (onSessionFailed(event)) return;
   if (id == load) {
     load = 0;
     if (engineCache == loadChoice.cache) engineCache = loadChoice.previousCache;
@@ -178,7 +180,14 @@ void ChatController::Impl::ensureCacheConfigured() {
   if (wanted == engineCache) return;
   configure = Configuration{worker->configureCache(wanted.config, allowedContext()), engineCache};
   engineCache = wanted;
-  cachedConversationId = 0;
+  cacheBelongsTo(0);
+}
+
+void ChatController::Impl::prepareCache() {
+  stopSaving(conversationId);
+  if (cachedConversationId != conversationId) saveCache();
+  ensureCacheConfigured();
+  restoreCache();
 }
 
 void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& newSettings) {
@@ -225,7 +234,8 @@ void ChatController::Impl::onCacheConfigured(const CacheConfiguredEvent& event) 
   if (configure && event.command == configure->command) configure.reset();
   if (!presetSwitch || event.command != presetSwitch->configure) return;
   const Switch done = *std::exchange(presetSwitch, std::nullopt);
-  cachedConversationId = 0;
+  cacheBelongsTo(0);
+  refusedSessionOf = 0;
   emit owner.presetSwitched(presetId);
   emit owner.settingsChanged();
   setUsedTokens(usedTokens);  // the context length may be another
@@ -240,8 +250,8 @@ void ChatController::Impl::beginReading() {
     throwError(ErrorCode::kInvalidArgument, QStringLiteral("There is nothing to read yet."),
                QStringLiteral("Open a document first."));
   }
-  ensureCacheConfigured();
   if (reading) owner.cancelReading();
+  prepareCache();
   reading = Reading{worker->encodePrompt(buildPrompt(currentDocuments(), currentBranch(),
                                                      std::nullopt, model->tokenizerFingerprint)),
                     0, conversationId};
@@ -257,14 +267,17 @@ void ChatController::Impl::onReadingEncoded(const PromptEncodedEvent& event) {
     return;
   }
   reading->prefill = worker->prefill(event.tokens);
-  cachedConversationId = reading->conversationId;
+  cacheBelongsTo(reading->conversationId, event.reusableTokens);
 }
 
 void ChatController::Impl::onPrefillFinished(const PrefillFinishedEvent& event) {
   if (event.progress.tokensPerSecond > 0.0) {
     lastPrefillTokensPerSecond = event.progress.tokensPerSecond;
   }
-  if (reading && event.command == reading->prefill) endReading(event.cancelled);
+  if (reading && event.command == reading->prefill) {
+    unsavedTokens += event.progress.tokensDone;
+    endReading(event.cancelled);
+  }
 }
 
 void ChatController::Impl::endReading(bool isCancelled) {

@@ -1,7 +1,8 @@
 #pragma once
-// What is behind ChatController, in four files: chat_controller.cpp (conversations and queries),
+// What is behind ChatController, in five files: chat_controller.cpp (conversations and queries),
 // chat_controller_answer.cpp (sending, answers, branches), chat_controller_engine.cpp (model,
-// presets, reading ahead) and chat_controller_document.cpp. Private to them.
+// presets, reading ahead), chat_controller_document.cpp and chat_controller_session.cpp (caches on
+// disk). Private to them.
 //
 // The worker carries out commands in order, so a cache that must be configured first is configured
 // by the command in front. Each thing under way remembers the ids of its commands; an event whose
@@ -21,6 +22,7 @@
 #include "app/chat_prompt.h"
 #include "app/database.h"
 #include "app/engine_worker.h"
+#include "app/session_folder.h"
 
 namespace longhand::app {
 
@@ -88,6 +90,19 @@ class ChatController::Impl {
     bool readAgain = false;
   };
 
+  /// A cache that is being written to disk.
+  struct SessionSave {
+    CommandId command = 0;
+    std::int64_t conversationId = 0;
+    std::int64_t tokens = 0;  // of unsavedTokens
+  };
+
+  /// A cache that is being read from disk.
+  struct SessionRestore {
+    CommandId command = 0;
+    std::int64_t conversationId = 0;
+  };
+
   /// A document that is being opened or shown.
   struct PendingDocument {
     DocumentPreview preview;
@@ -143,6 +158,9 @@ class ChatController::Impl {
   std::int64_t allowedContext() const;  // of the choice, as tokens
   /// Queues a configureCache where the engine's cache is another one.
   void ensureCacheConfigured();
+  /// Queues what must happen before the open conversation's tokens are computed: its cache comes
+  /// from disk, where it is there, and the one before is kept.
+  void prepareCache();
   void switchTo(const QString& newPresetId, const Settings& newSettings);
   void undoSwitch();
   /// Throws when nothing can be read now.
@@ -162,6 +180,29 @@ class ChatController::Impl {
   void countPendingDocument();
   void showPendingDocument();
 
+  // --- chat_controller_session.cpp ------------------------------------------------------------
+
+  void connectSessionEvents();
+  /// At the start: what is left of earlier runs.
+  void cleanUpSessions();
+  /// Some time after the last work: keeps the cache, or gets one back.
+  void whenIdle();
+  /// The cache's tokens are, or will be, those of this conversation (0: of none). `takenTokens`:
+  /// how many it takes over from the one before, such as those of a document that both begin with.
+  void cacheBelongsTo(std::int64_t id, std::int64_t takenTokens = 0);
+  bool isSaveDue() const;
+  /// Queues the saving of the cache where it is due.
+  void saveCache();
+  void stopSaving(std::int64_t id);
+  /// Queues the restoring of the open conversation's cache where there is a file and it is needed.
+  void restoreCache();
+  void refuseSession(std::int64_t id, const ErrorText& error);
+  void sayAboutSession(const ErrorText& error);
+  void onSessionSaved(const SessionSavedEvent& event);
+  void onSessionRestored(const SessionRestoredEvent& event);
+  /// False when the command is none of a session.
+  bool onSessionFailed(const CommandFailedEvent& event);
+
   // --- Data -----------------------------------------------------------------------------------
 
   ChatController& owner;
@@ -178,6 +219,7 @@ class ChatController::Impl {
   std::int64_t conversationId = 0;  // open; 0: new, not stored
   QString presetId;                 // of the open conversation
   std::int64_t lastDeletedId = 0;
+  SessionFolder sessionFolder;
   std::optional<DemoModel> demo;
 
   std::optional<ModelInfo> model;
@@ -191,6 +233,11 @@ class ChatController::Impl {
   std::optional<PendingDocument> pending;
   CommandId measure = 0;
   std::int64_t cachedConversationId = 0;  // whose tokens are in the cache
+  std::int64_t unsavedTokens = 0;         // computed in it since it was last saved or restored
+  std::optional<SessionSave> save;
+  std::optional<SessionRestore> restore;
+  std::int64_t refusedSessionOf = 0;  // conversation whose file was refused: not tried again
+  QTimer sessionTimer;
   std::int64_t usedTokens = 0;
   double lastPrefillTokensPerSecond = 0.0;
   engine::MemoryReport memory;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <QFile>
+#include <QLocale>
 
 #include "app/mailbox.h"
 #include "app/model_catalog.h"
@@ -46,6 +47,7 @@ constexpr std::chrono::milliseconds kMemoryInterval{250};
 struct Ticket {
   CommandId id = 0;
   std::stop_source stop;
+  bool outlivesWorker = false;  // is carried out even when the worker is being destroyed
 };
 
 struct Command {
@@ -76,7 +78,10 @@ ModelInfo modelInfo(const engine::Engine& engine, const QString& folder) {
 struct EngineWorker::Impl {
   explicit Impl(EngineWorker& worker) : owner(worker) {}
 
-  CommandId enqueue(std::function<void(CommandId, std::stop_token)> work);
+  CommandId enqueue(std::function<void(CommandId, std::stop_token)> work,
+                    bool outlivesWorker = false);
+  /// Also of those that outlive the worker, if `all`.
+  void cancel(bool all);
   void loop(std::stop_token quit);
   void carryOut(const Command& command);
   /// Throws when there is no model.
@@ -88,6 +93,7 @@ struct EngineWorker::Impl {
   void post(void (EngineWorker::*signal)(const Event&), const Event& event) {
     mailbox.post([worker = &owner, signal, event] { emit(worker->*signal)(event); });
   }
+  engine::SessionProgress sessionProgress(CommandId id);
   void reportMemory();
   void reportMemoryNowAndThen() {
     if (memoryThrottle.isDue()) reportMemory();
@@ -106,10 +112,11 @@ struct EngineWorker::Impl {
   std::jthread thread;            // last: it uses all of the above
 };
 
-CommandId EngineWorker::Impl::enqueue(std::function<void(CommandId, std::stop_token)> work) {
+CommandId EngineWorker::Impl::enqueue(std::function<void(CommandId, std::stop_token)> work,
+                                      bool outlivesWorker) {
   const std::lock_guard lock(mutex);
   const CommandId id = nextId++;
-  queue.push_back({{id, std::stop_source()}, std::move(work)});
+  queue.push_back({{id, std::stop_source(), outlivesWorker}, std::move(work)});
   wake.notify_one();
   return id;
 }
@@ -120,8 +127,11 @@ void EngineWorker::Impl::loop(std::stop_token quit) {
     {
       std::unique_lock lock(mutex);
       running.reset();
-      if (!wake.wait(lock, quit, [this] { return !queue.empty(); })) return;
-      if (quit.stop_requested()) return;
+      wake.wait(lock, quit, [this] { return !queue.empty(); });
+      if (quit.stop_requested()) {
+        std::erase_if(queue, [](const Command& waiting) { return !waiting.ticket.outlivesWorker; });
+      }
+      if (queue.empty()) return;
       command = std::move(queue.front());
       queue.pop_front();
       running = command.ticket;
@@ -175,7 +185,7 @@ EngineWorker::EngineWorker(QObject* parent)
 
 EngineWorker::~EngineWorker() {
   impl_->thread.request_stop();
-  cancelAll();
+  impl_->cancel(false);
   impl_->thread.join();
 }
 
@@ -290,6 +300,40 @@ CommandId EngineWorker::generate(std::vector<std::int32_t> prompt,
   });
 }
 
+CommandId EngineWorker::saveSession(const QString& path, std::uint64_t mostBytes) {
+  const auto work = [impl = impl_.get(), path, mostBytes](CommandId id, std::stop_token stop) {
+    const engine::Engine& engine = impl->loaded();
+    const std::uint64_t bytes = engine.sessionBytes();
+    if (bytes > mostBytes) {
+      throwError(engine::ErrorCode::kInvalidArgument,
+                 QStringLiteral("The chat's cache has %1 and is not kept on disk.")
+                     .arg(QLocale::c().formattedDataSize(static_cast<qint64>(bytes))),
+                 QStringLiteral("The settings allow %1 for all of them.")
+                     .arg(QLocale::c().formattedDataSize(static_cast<qint64>(mostBytes))));
+    }
+    engine.saveSession(toPath(path), impl->sessionProgress(id), stop);
+    impl->post(&EngineWorker::sessionSaved, SessionSavedEvent{id, bytes});
+  };
+  return impl_->enqueue(work, /*outlivesWorker=*/true);
+}
+
+CommandId EngineWorker::restoreSession(const QString& path) {
+  return impl_->enqueue([impl = impl_.get(), path](CommandId id, std::stop_token stop) {
+    const std::int64_t tokens =
+        impl->loaded().restoreSession(toPath(path), impl->sessionProgress(id), stop);
+    impl->post(&EngineWorker::sessionRestored, SessionRestoredEvent{id, tokens});
+  });
+}
+
+engine::SessionProgress EngineWorker::Impl::sessionProgress(CommandId id) {
+  return [this, id, throttle = std::make_shared<Throttle>(kStreamInterval)](std::uint64_t done,
+                                                                            std::uint64_t total) {
+    if (done >= total || throttle->isDue()) {
+      post(&EngineWorker::sessionProgressed, SessionProgressEvent{id, done, total});
+    }
+  };
+}
+
 void EngineWorker::cancel(CommandId command) {
   const std::lock_guard lock(impl_->mutex);
   if (impl_->running && impl_->running->id == command) impl_->running->stop.request_stop();
@@ -298,10 +342,14 @@ void EngineWorker::cancel(CommandId command) {
   }
 }
 
-void EngineWorker::cancelAll() {
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->running) impl_->running->stop.request_stop();
-  for (Command& waiting : impl_->queue) waiting.ticket.stop.request_stop();
+void EngineWorker::cancelAll() { impl_->cancel(true); }
+
+void EngineWorker::Impl::cancel(bool all) {
+  const std::lock_guard lock(mutex);
+  if (running && (all || !running->outlivesWorker)) running->stop.request_stop();
+  for (Command& waiting : queue) {
+    if (all || !waiting.ticket.outlivesWorker) waiting.ticket.stop.request_stop();
+  }
 }
 
 }  // namespace longhand::app

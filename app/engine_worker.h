@@ -36,8 +36,8 @@ class EngineWorker final : public QObject {
 
  public:
   explicit EngineWorker(QObject* parent = nullptr);
-  /// Cancels everything and waits for the thread; takes as long as the engine needs to notice the
-  /// stop, at most about a second.
+  /// Cancels everything except the saving of sessions, and waits for the thread; takes as long as
+  /// the engine needs to notice the stop, at most about a second, and as the disk needs.
   ~EngineWorker() override;
 
   /// -> modelLoadProgressed..., modelLoaded. The model before stays until the new one is loaded,
@@ -56,6 +56,13 @@ class EngineWorker final : public QObject {
   /// -> prefillProgressed..., answerGrew..., answerFinished (also when cancelled).
   CommandId generate(std::vector<std::int32_t> prompt, const engine::GenerateOptions& options);
 
+  /// Writes the cache to a file, unless that would have more than `mostBytes` bytes ->
+  /// sessionProgressed..., sessionSaved.
+  CommandId saveSession(const QString& path, std::uint64_t mostBytes);
+  /// Puts a file's contents in place of the cache -> sessionProgressed..., sessionRestored. When it
+  /// fails, the cache is as it was, or empty.
+  CommandId restoreSession(const QString& path);
+
   /// Takes effect at once on the running command; a waiting one will fail with kCancelled.
   void cancel(CommandId command);
   void cancelAll();
@@ -72,6 +79,9 @@ class EngineWorker final : public QObject {
   void prefillFinished(const longhand::app::PrefillFinishedEvent& event);
   void answerGrew(const longhand::app::AnswerGrewEvent& event);
   void answerFinished(const longhand::app::AnswerFinishedEvent& event);
+  void sessionProgressed(const longhand::app::SessionProgressEvent& event);
+  void sessionSaved(const longhand::app::SessionSavedEvent& event);
+  void sessionRestored(const longhand::app::SessionRestoredEvent& event);
   /// After each command, and 4 times a second during prefill and generate.
   void memoryReported(const longhand::app::MemoryEvent& event);
 

@@ -86,6 +86,24 @@ struct ModelReleasedEvent {
   CommandId command = 0;
 };
 
+/// The cache is in its file, on the disk.
+struct SessionSavedEvent {
+  CommandId command = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// The cache is that of the file.
+struct SessionRestoredEvent {
+  CommandId command = 0;
+  std::int64_t tokens = 0;
+};
+
+struct SessionProgressEvent {
+  CommandId command = 0;
+  std::uint64_t doneBytes = 0;
+  std::uint64_t totalBytes = 0;
+};
+
 struct AnswerFinishedEvent {
   CommandId command = 0;
   engine::GenerateResult result;  // its text and tokens are the whole answer
@@ -109,5 +127,8 @@ Q_DECLARE_METATYPE(longhand::app::PrefillProgressEvent)
 Q_DECLARE_METATYPE(longhand::app::PrefillFinishedEvent)
 Q_DECLARE_METATYPE(longhand::app::AnswerGrewEvent)
 Q_DECLARE_METATYPE(longhand::app::AnswerFinishedEvent)
+Q_DECLARE_METATYPE(longhand::app::SessionSavedEvent)
+Q_DECLARE_METATYPE(longhand::app::SessionRestoredEvent)
+Q_DECLARE_METATYPE(longhand::app::SessionProgressEvent)
 Q_DECLARE_METATYPE(longhand::app::ModelReleasedEvent)
 Q_DECLARE_METATYPE(longhand::app::MemoryEvent)

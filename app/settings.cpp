@@ -20,6 +20,7 @@ namespace {
 // More would be a mistake of the hand: the largest published context is 10 million tokens.
 constexpr std::int64_t kMaxContextLength = 10'000'000;
 constexpr int kMaxThreads = 1024;
+constexpr std::int64_t kMaxSessionQuotaBytes = std::int64_t{1} << 50U;
 
 // Written to the database: never rename.
 const std::array<std::pair<engine::WeightFormat, const char16_t*>, 6> kWeightFormats = {{
@@ -50,6 +51,14 @@ void checkMaxAnswerTokens(std::int64_t value) {
 }
 void checkThreads(std::int64_t value) {
   checkRange(QStringLiteral("The number of threads"), value, 0, kMaxThreads);
+}
+
+void checkSessionQuota(std::int64_t value) {
+  checkRange(QStringLiteral("The disk space for chats"), value, 0, kMaxSessionQuotaBytes);
+}
+void checkKeptMinTokens(std::int64_t value) {
+  checkRange(QStringLiteral("The smallest number of tokens that is kept on disk"), value, 1,
+             kMaxContextLength);
 }
 
 engine::WeightFormat weightFormatFromName(const QString& name) {
@@ -142,6 +151,15 @@ Settings SettingsStore::load(QStringList* reset) const {
     checkThreads(toInteger(v));
     settings.threads = static_cast<int>(toInteger(v));
   });
+  read(u"keep_sessions", [&](const QVariant& v) { settings.keepsSessions = toInteger(v) != 0; });
+  read(u"session_quota_bytes", [&](const QVariant& v) {
+    checkSessionQuota(toInteger(v));
+    settings.sessionQuotaBytes = toInteger(v);
+  });
+  read(u"kept_min_tokens", [&](const QVariant& v) {
+    checkKeptMinTokens(toInteger(v));
+    settings.keptMinTokens = toInteger(v);
+  });
   read(u"last_conversation_id",
        [&](const QVariant& v) { settings.lastConversationId = toInteger(v); });
   read(u"window_geometry", [&](const QVariant& v) { settings.windowGeometry = v.toByteArray(); });
@@ -155,6 +173,8 @@ void SettingsStore::save(const Settings& settings) {
   checkContextLength(settings.contextLength);
   checkMaxAnswerTokens(settings.maxAnswerTokens);
   checkThreads(settings.threads);
+  checkSessionQuota(settings.sessionQuotaBytes);
+  checkKeptMinTokens(settings.keptMinTokens);
 
   const engine::SamplerConfig& sampler = settings.sampler;
   const std::vector<std::pair<QString, QVariant>> values = {
@@ -173,6 +193,9 @@ void SettingsStore::save(const Settings& settings) {
       {QStringLiteral("seed"), static_cast<qlonglong>(sampler.seed)},
       {QStringLiteral("max_answer_tokens"), qlonglong{settings.maxAnswerTokens}},
       {QStringLiteral("threads"), settings.threads},
+      {QStringLiteral("keep_sessions"), settings.keepsSessions ? 1 : 0},
+      {QStringLiteral("session_quota_bytes"), qlonglong{settings.sessionQuotaBytes}},
+      {QStringLiteral("kept_min_tokens"), qlonglong{settings.keptMinTokens}},
       {QStringLiteral("last_conversation_id"), qlonglong{settings.lastConversationId}},
       {QStringLiteral("window_geometry"), settings.windowGeometry},
       {QStringLiteral("window_state"), settings.windowState},

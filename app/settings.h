@@ -27,6 +27,9 @@ struct Settings {
   engine::SamplerConfig sampler;
   std::int64_t maxAnswerTokens = 0;  // 0: until the context is full
   int threads = 0;                   // 0: all cores this process may use
+  bool keepsSessions = true;         // caches of long chats are kept on disk
+  std::int64_t sessionQuotaBytes = std::int64_t{10} << 30U;
+  std::int64_t keptMinTokens = 1024;  // shorter chats are quicker read again than worth a file
   std::int64_t lastConversationId = 0;
   QByteArray windowGeometry;
   QByteArray windowState;

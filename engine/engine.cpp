@@ -237,6 +237,10 @@ QualityReport Engine::measureQuality(const QualityRequest& request, const Qualit
 
 void Engine::clear() { impl_->session->clear(); }
 
+std::uint64_t Engine::sessionBytes() const {
+  return impl_->session->savedBytes(impl_->sessionIdentity());
+}
+
 std::uint64_t Engine::saveSession(const std::filesystem::path& path,
                                   const SessionProgress& progress, std::stop_token stop) const {
   return impl_->session->save(path, impl_->sessionIdentity(), progress, stop);

@@ -166,6 +166,8 @@ class Engine {
   /// Forgets the cache's contents.
   void clear();
 
+  /// Bytes of the file that saveSession() would write.
+  std::uint64_t sessionBytes() const;
   /// Writes the cache and its tokens to a file, for a restoreSession() of this model with these
   /// settings; readSessionInfo() says what a file is. An older file of that name is replaced only
   /// by a whole new one. Throws Error kFileUnwritable, kCancelled. Returns the file's bytes.

@@ -92,6 +92,10 @@ class Session {
   /// Forgets everything and gives the memory back.
   void clear();
 
+  /// As sessionFileSize().
+  std::uint64_t savedBytes(const SessionIdentity& identity) const {
+    return sessionFileSize(identity, cache_);
+  }
   /// As saveSessionFile(); returns the file's bytes.
   std::uint64_t save(const std::filesystem::path& path, const SessionIdentity& identity,
                      const SessionProgress& progress, const std::stop_token& stop) const;

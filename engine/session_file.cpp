@@ -150,6 +150,24 @@ std::uint64_t contentBytes(const SessionFileHeader& header,
   return bytes;
 }
 
+Tables tablesOf(const KvCache& cache, std::int64_t nLayers) {
+  Tables tables;
+  for (std::int64_t layer = 0; layer < nLayers; ++layer) {
+    const std::span<const PageRef> pages = cache.pages(layer);
+    tables.emplace_back(pages.begin(), pages.end());
+  }
+  return tables;
+}
+
+SessionFileHeader headerFor(const SessionIdentity& identity, const KvCache& cache) {
+  SessionFileHeader header = headerFor(identity);
+  setSessionCache(header, cache.config(), cache.counts());
+  header.payloadBytes =
+      indexBytes(header) + contentBytes(header, tablesOf(cache, identity.model.nLayers));
+  header.headerChecksum = sessionHeaderChecksum(header);
+  return header;
+}
+
 /// The runs of backend memory that hold a layer's contents, in the order of the file.
 void forEachRun(const KvCache& cache, std::int64_t layer, const SessionFileHeader& header,
                 const std::function<void(std::byte* memory, std::uint64_t bytes)>& visit) {
@@ -230,12 +248,7 @@ bool fitsBeside(const kernels::Backend& backend, const KvCache& cache,
   if (needed <= free) return true;
   std::uint64_t held = 0;
   if (cache.length() > 0) {
-    Tables own;
-    for (std::size_t layer = 0; layer < tables.size(); ++layer) {
-      const std::span<const PageRef> pages = cache.pages(static_cast<std::int64_t>(layer));
-      own.emplace_back(pages.begin(), pages.end());
-    }
-    held = cache.replacementBytes(own);
+    held = cache.replacementBytes(tablesOf(cache, static_cast<std::int64_t>(tables.size())));
   }
   if (needed > free + held) throw outOfMemory(needed, free + held);
   return false;
@@ -253,23 +266,19 @@ SessionInfo readSessionInfo(const std::filesystem::path& path) {
   return info;
 }
 
+std::uint64_t sessionFileSize(const SessionIdentity& identity, const KvCache& cache) {
+  return sessionFileBytes(headerFor(identity, cache));
+}
+
 std::uint64_t saveSessionFile(const std::filesystem::path& path, const SessionIdentity& identity,
                               kernels::Backend& backend, const KvCache& cache,
                               std::span<const std::int32_t> tokens, const SessionProgress& progress,
                               const std::stop_token& stop) {
-  SessionFileHeader header = headerFor(identity);
-  setSessionCache(header, cache.config(), cache.counts());
+  const SessionFileHeader header = headerFor(identity, cache);
+  const Tables tables = tablesOf(cache, identity.model.nLayers);
   if (header.nTokens != tokens.size()) {
     throw Error(ErrorCode::kInternal, "The cache and its tokens do not have the same length.");
   }
-  Tables tables;
-  for (std::int64_t layer = 0; layer < identity.model.nLayers; ++layer) {
-    const std::span<const PageRef> pages = cache.pages(layer);
-    tables.emplace_back(pages.begin(), pages.end());
-  }
-  header.payloadBytes = indexBytes(header) + contentBytes(header, tables);
-  header.headerChecksum = sessionHeaderChecksum(header);
-
   requireNoFault(backend);
   SessionFileWriter file(path, header, progress, stop);
   file.write(std::as_bytes(tokens));

@@ -38,6 +38,9 @@ struct SessionInfo {
 /// kInvalidArgument for a format that this program does not read.
 SessionInfo readSessionInfo(const std::filesystem::path& path);
 
+/// Bytes of the file that saveSessionFile() would write.
+std::uint64_t sessionFileSize(const SessionIdentity& identity, const KvCache& cache);
+
 /// Writes the committed contents of `cache`, whose tokens are `tokens`. The file appears under its
 /// name when it is whole and on the disk; until then, and if anything throws, an older file stays
 /// as it was. Throws Error kFileUnwritable, kCancelled, kDevice. Returns the file's bytes.
