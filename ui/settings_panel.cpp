@@ -29,6 +29,7 @@ constexpr int kEditPauseMs = 150;
 constexpr int kMaxExactTokens = 4096;       // of residual and sink: KvCacheConfig::validate
 constexpr int kMaxContextLength = 1 << 20;  // beyond any Llama of this family
 constexpr int kMinContextLength = 64;
+constexpr int kMaxQuotaGiB = 1 << 14;
 // Once greedy is switched off there must be a temperature to sample with.
 constexpr double kUsualTemperature = 0.7;
 
@@ -90,6 +91,8 @@ SettingsPanel::SettingsPanel(QWidget* parent)
       seed_(new QLineEdit),
       maxTokens_(makeCount("maxTokensField", 0, kMaxContextLength, 64, tr("no limit"))),
       threads_(makeCount("threadsField", 0, 1, 1, tr("all cores"))),
+      keepsSessions_(new QCheckBox(tr("Keep long chats ready"))),
+      sessionQuota_(makeCount("sessionQuotaField", 1, kMaxQuotaGiB, 5, QString())),
       forecast_(named(new QLabel, u"settingsForecast"_s, tr("Memory forecast"))),
       apply_(named(new QPushButton(tr("Apply")), u"settingsApplyButton"_s, tr("Apply settings"))),
       reset_(named(new QPushButton(tr("Reset")), u"settingsResetButton"_s,
@@ -97,6 +100,8 @@ SettingsPanel::SettingsPanel(QWidget* parent)
   setObjectName(u"settingsPanel"_s);
   setAccessibleName(tr("Settings"));
   greedy_->setObjectName(u"greedyCheck"_s);
+  keepsSessions_->setObjectName(u"keepsSessionsCheck"_s);
+  sessionQuota_->setSuffix(tr(" GiB"));
   seed_->setObjectName(u"seedField"_s);
   seed_->setValidator(new QRegularExpressionValidator(QRegularExpression(u"[0-9]{1,18}"_s), seed_));
   seed_->setAlignment(Qt::AlignRight);
@@ -109,6 +114,7 @@ SettingsPanel::SettingsPanel(QWidget* parent)
   sections->addWidget(makeCacheSection());
   sections->addWidget(makeContextSection());
   sections->addWidget(makeSamplingSection());
+  sections->addWidget(makeDiskSection());
   sections->addStretch(1);
   auto* scroll = named(new QScrollArea(this), u"settingsScroll"_s, tr("Settings"));
   scroll->setWidget(content);
@@ -172,6 +178,15 @@ QWidget* SettingsPanel::makeSamplingSection() {
   return section;
 }
 
+QWidget* SettingsPanel::makeDiskSection() {
+  auto* section = new SettingSection(tr("Disk"), this);
+  section->addRow(tr("Long chats"), keepsSessions_,
+                  tr("What was read stays on disk, so that no document is read twice."));
+  section->addRow(tr("At most"), sessionQuota_,
+                  tr("The chats that were not used for the longest time go first."));
+  return section;
+}
+
 QWidget* SettingsPanel::makeFooter() {
   auto* footer = new QWidget(this);
   footer->setObjectName(u"settingsFooter"_s);
@@ -197,14 +212,15 @@ void SettingsPanel::watchControls() {
   for (const QComboBox* box : {keyNbits_, valueNbits_, groupSize_}) {
     connect(box, &QComboBox::currentIndexChanged, this, &SettingsPanel::onChanged);
   }
-  for (const QSpinBox* box :
-       {firstLayers_, residualLength_, sinkLength_, contextLength_, topK_, maxTokens_, threads_}) {
+  for (const QSpinBox* box : {firstLayers_, residualLength_, sinkLength_, contextLength_, topK_,
+                              maxTokens_, threads_, sessionQuota_}) {
     connect(box, &QSpinBox::valueChanged, this, &SettingsPanel::onChanged);
   }
   for (const QDoubleSpinBox* box : {temperature_, topP_, minP_, repetitionPenalty_}) {
     connect(box, &QDoubleSpinBox::valueChanged, this, &SettingsPanel::onChanged);
   }
   connect(greedy_, &QCheckBox::toggled, this, &SettingsPanel::onChanged);
+  connect(keepsSessions_, &QCheckBox::toggled, this, &SettingsPanel::onChanged);
   connect(seed_, &QLineEdit::textChanged, this, &SettingsPanel::onChanged);
 }
 
@@ -239,6 +255,8 @@ void SettingsPanel::setValues(const SettingsValues& newValues) {
   maxTokens_->setMaximum(contextLength_->value());
   maxTokens_->setValue(static_cast<int>(inUse_.maxTokens));
   threads_->setValue(inUse_.threads);
+  keepsSessions_->setChecked(inUse_.keepsSessions);
+  sessionQuota_->setValue(static_cast<int>(inUse_.sessionQuotaBytes >> 30));
   isFilling_ = false;
   // The controls round (two decimals); what they show is what is in use, or Apply would stay lit.
   inUse_ = values();
@@ -267,6 +285,8 @@ SettingsValues SettingsPanel::values() const {
   result.sampler.seed = seed_->text().toULongLong();
   result.maxTokens = maxTokens_->value();
   result.threads = threads_->value();
+  result.keepsSessions = keepsSessions_->isChecked();
+  result.sessionQuotaBytes = qint64{sessionQuota_->value()} << 30;
   return result;
 }
 
@@ -298,6 +318,8 @@ void SettingsPanel::updateDependentControls() {
        std::initializer_list<QWidget*>{temperature_, topK_, topP_, minP_, seed_}) {
     control->setEnabled(!isGreedy);
   }
+
+  sessionQuota_->setEnabled(keepsSessions_->isChecked());
 
   const qint64 context = contextLength_->value();
   maxTokens_->setMaximum(static_cast<int>(context));

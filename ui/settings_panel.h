@@ -23,9 +23,11 @@ namespace longhand::ui {
 struct SettingsValues {
   engine::KvCacheConfig cache;
   engine::SamplerConfig sampler;
-  qint64 contextLength = 0;  // tokens; 0: the model's trained length
-  qint64 maxTokens = 0;      // of one answer; 0: until the context is full
-  int threads = 0;           // 0: all cores this process may use
+  qint64 contextLength = 0;            // tokens; 0: the model's trained length
+  qint64 maxTokens = 0;                // of one answer; 0: until the context is full
+  int threads = 0;                     // 0: all cores this process may use
+  bool keepsSessions = true;           // caches of long chats are kept on disk
+  qint64 sessionQuotaBytes = 1 << 30;  // for all of them; shown in whole GiB
 
   bool operator==(const SettingsValues&) const = default;
 };
@@ -64,6 +66,7 @@ class SettingsPanel final : public QWidget {
   QWidget* makeCacheSection();
   QWidget* makeContextSection();
   QWidget* makeSamplingSection();
+  QWidget* makeDiskSection();
   QWidget* makeFooter();
   void watchControls();
   void onChanged();
@@ -91,6 +94,8 @@ class SettingsPanel final : public QWidget {
   QLineEdit* seed_;
   QSpinBox* maxTokens_;
   QSpinBox* threads_;
+  QCheckBox* keepsSessions_;
+  QSpinBox* sessionQuota_;  // GiB
   QLabel* forecast_;
   QPushButton* apply_;
   QPushButton* reset_;

@@ -43,6 +43,8 @@ void SettingsPresenter::showValues() {
   values.contextLength = settings.contextLength;
   values.maxTokens = settings.maxAnswerTokens;
   values.threads = settings.threads;
+  values.keepsSessions = settings.keepsSessions;
+  values.sessionQuotaBytes = settings.sessionQuotaBytes;
   if (panel_.isEdited()) return;  // never throw away what the user is typing
   panel_.setValues(values);
 }
@@ -87,6 +89,11 @@ void SettingsPresenter::apply(const SettingsValues& values) {
     controller_.applySampling(values.sampler, values.maxTokens);
   }
   if (values.threads != settings.threads) controller_.setThreads(values.threads);
+  if (values.keepsSessions != settings.keepsSessions ||
+      values.sessionQuotaBytes != settings.sessionQuotaBytes) {
+    controller_.applySessionSettings(values.keepsSessions, values.sessionQuotaBytes,
+                                     settings.keptMinTokens);
+  }
   const std::optional<app::ModelInfo> model = controller_.model();
   const qint64 contextInUse = settings.contextLength > 0 ? settings.contextLength
                               : model                    ? model->config.trainedLength

@@ -33,6 +33,7 @@ class SessionFileTest : public QObject {
   void bundledModelGoesOnAsIfNothingHadHappened_data();
   void bundledModelGoesOnAsIfNothingHadHappened();
   void pagesCutShortAreRestored();
+  void quantizedPagesCutShortAreRestored();
   void emptySessionIsRestored();
   void oneTokenIsRestored();
   void restoringReplacesAnotherChat();
@@ -175,6 +176,35 @@ void SessionFileTest::pagesCutShortAreRestored() {
   const auto restored = loadSmall(cache);
   QCOMPARE(restored->restoreSession(file(), {}, {}), 200);
   QVERIFY(goOnAlike(*original, *restored));
+}
+
+void SessionFileTest::quantizedPagesCutShortAreRestored() {
+  engine::SessionIdentity identity;
+  identity.model.nLayers = 2;
+  identity.model.nKvHeads = 2;
+  identity.model.headDim = 8;
+  identity.model.vocabSize = 97;
+  KvHarness original(smallCache());
+  original.feed(300);
+  for (const std::int64_t kept : {250, 180, 111}) {
+    original.cache().truncate(kept);
+    original.feed(120);
+  }
+  original.cache().truncate(200);
+  QVERIFY(original.cache().packedTokens() % 32 != 0);
+  engine::saveSessionFile(file(), identity, original.backend(), original.cache(), someTokens(200),
+                          {}, {});
+
+  KvHarness restored(smallCache());
+  engine::restoreSessionFile(file(), identity, 200, restored.backend(), restored.cache(), {}, {});
+  QVERIFY(restored.snapshot() == original.snapshot());
+  // Both go on alike, through pages and cuts.
+  for (KvHarness* each : {&original, &restored}) {
+    each->feed(90);
+    each->cache().truncate(260);
+    each->feed(1);
+  }
+  QVERIFY(restored.snapshot() == original.snapshot());
 }
 
 void SessionFileTest::emptySessionIsRestored() {

@@ -34,6 +34,8 @@ SettingsValues exampleValues() {
   values.contextLength = 1536;
   values.maxTokens = 200;
   values.threads = 2;
+  values.keepsSessions = true;
+  values.sessionQuotaBytes = qint64{20} << 30;
   return values;
 }
 
@@ -96,6 +98,17 @@ class SettingsPanelTest final : public QObject {
     panel_->setForecast(u"This needs 9 GiB of 16 GiB."_s, true);
     QVERIFY(child<QPushButton>(u"settingsApplyButton"_s)->isEnabled());
     QCOMPARE(child<QLabel>(u"settingsForecast"_s)->text(), u"This needs 9 GiB of 16 GiB."_s);
+  }
+
+  void chatsAreKeptOnDiskInSoManyGibibytesOrNotAtAll() {
+    auto* quota = child<QSpinBox>(u"sessionQuotaField"_s);
+    QCOMPARE(quota->value(), 20);
+    quota->setValue(50);
+    QCOMPARE(panel_->values().sessionQuotaBytes, qint64{50} << 30);
+    child<QCheckBox>(u"keepsSessionsCheck"_s)->setChecked(false);
+    QVERIFY(!panel_->values().keepsSessions);
+    QVERIFY(!quota->isEnabled());
+    QVERIFY(panel_->isEdited());
   }
 
   void sixteenBitsHaveNoGroups() {
@@ -169,7 +182,7 @@ class SettingsPanelTest final : public QObject {
       QVERIFY2(!control->accessibleDescription().isEmpty(), qPrintable(control->objectName()));
       QVERIFY2(!control->objectName().isEmpty(), qPrintable(control->accessibleName()));
     }
-    QCOMPARE(controls, 15);
+    QCOMPARE(controls, 17);
   }
 };
 
