@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -145,6 +146,10 @@ MemoryReport Engine::memory() const {
   MemoryReport report;
   report.use = impl_->ledger.use();
   report.peak = impl_->ledger.peak();
+  for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
+    // The counters are read one after the other, while another thread may change them.
+    report.unused.bytes[i] = std::min(report.use.bytes[i], impl_->counts.unusedBytes[i].load());
+  }
   report.device = impl_->backend->memoryInfo();
   report.cachedTokens = impl_->counts.cachedTokens;
   report.packedTokens = impl_->counts.packedTokens;

@@ -91,6 +91,8 @@ struct GenerateResult {
 struct MemoryReport {
   MemoryUse use;
   MemoryUse peak;
+  /// Of `use`: reserved for the cache, and no token stands there yet.
+  MemoryUse unused;
   kernels::DeviceMemoryInfo device;
   std::int64_t cachedTokens = 0;
   std::int64_t packedTokens = 0;

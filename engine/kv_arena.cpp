@@ -200,4 +200,14 @@ std::uint64_t KvArena::untouchedBytes() const {
   return bytes;
 }
 
+MemoryUse KvArena::unusedBytes() const {
+  MemoryUse unused;
+  for (const Pool& each : pools_) {
+    for (const MemoryCategory category : kCategories) {
+      unused[category] += slabBytes(each.pageUse[category], each.nFree);
+    }
+  }
+  return unused;
+}
+
 }  // namespace longhand::engine

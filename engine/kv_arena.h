@@ -49,6 +49,8 @@ class KvArena {
 
   /// Reserved bytes that were never written: a CPU's free memory does not know of them yet.
   std::uint64_t untouchedBytes() const;
+  /// Bytes of the pages that no token uses: those reserved, and those given back and kept.
+  MemoryUse unusedBytes() const;
 
  private:
   static constexpr std::uint64_t kMaxSlabBytes = std::uint64_t{64} << 20U;

@@ -226,6 +226,21 @@ std::int64_t KvCache::exactTokens() const { return counts().sinkTokens + counts(
 
 std::uint64_t KvCache::untouchedBytes() const { return impl_->arena.untouchedBytes(); }
 
+MemoryUse KvCache::unusedBytes() const {
+  const Impl& m = *impl_;
+  MemoryUse unused = m.arena.unusedBytes();
+  if (m.exactMemory.data() == nullptr) return unused;
+  const std::uint64_t tokenBytes =
+      2 * kernels::bytesOf(m.config.exactType, m.shape.nKvHeads * m.shape.headDim);
+  std::uint64_t usedBytes = 0;
+  for (const Impl::Layer& layer : m.layers) {
+    usedBytes +=
+        tokenBytes * static_cast<std::uint64_t>(layer.counts.sinkTokens + layer.counts.ringTokens);
+  }
+  unused[MemoryCategory::kKvExact] += m.exactMemory.sizeBytes() - usedBytes;
+  return unused;
+}
+
 void KvCache::reserve(std::int64_t tokens) {
   Impl& m = *impl_;
   assert(m.chunkTokens == 0);

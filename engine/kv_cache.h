@@ -59,6 +59,9 @@ class KvCache {
   void shrinkTo(std::int64_t tokens);
   /// Reserved bytes that were never written: a CPU's free memory does not know of them yet.
   std::uint64_t untouchedBytes() const;
+  /// Of what the ledger counts for this cache: the bytes in which no token stands yet. May be
+  /// called while a chunk is at hand.
+  MemoryUse unusedBytes() const;
 
   /// Of the committed tokens.
   KvCacheCounts counts() const;

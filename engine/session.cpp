@@ -88,6 +88,14 @@ void Session::publishCounts() {
   counts_.cachedTokens = cache_.length();
   counts_.packedTokens = cache_.packedTokens();
   counts_.exactTokens = cache_.exactTokens();
+  publishUnusedBytes();
+}
+
+void Session::publishUnusedBytes() {
+  const MemoryUse unused = cache_.unusedBytes();
+  for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
+    counts_.unusedBytes[i] = unused.bytes[i];
+  }
 }
 
 std::int64_t Session::commonPrefix(std::span<const std::int32_t> prompt) const {
@@ -155,6 +163,7 @@ PrefillResult Session::prefill(std::span<const std::int32_t> prompt, bool logits
     publishCounts();
   }
   cache_.reserve(reserved);
+  publishUnusedBytes();
 
   PrefillResult result;
   result.reusedTokens = kept;
@@ -168,6 +177,7 @@ PrefillResult Session::prefill(std::span<const std::int32_t> prompt, bool logits
     const bool isLast = first + static_cast<std::int64_t>(chunk.tokens.size()) == nTokens;
     if (isLast && logits) chunk.logits = LogitsWanted::kLast;
     chunk.onProgress = [&](double done) {
+      publishUnusedBytes();
       reporter.update(static_cast<double>(first - kept) + done);
     };
     chunk.stop = stop;

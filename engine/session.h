@@ -2,6 +2,7 @@
 // One sequence of tokens in the KV cache of a model: what is in it, what of a new prompt can be
 // reused, how a prompt is cut into chunks.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -25,6 +26,7 @@ struct SessionCounts {
   std::atomic<std::int64_t> cachedTokens{0};
   std::atomic<std::int64_t> packedTokens{0};
   std::atomic<std::int64_t> exactTokens{0};
+  std::array<std::atomic<std::uint64_t>, kMemoryCategoryCount> unusedBytes{};  // of the cache
 };
 
 /// Everything a session is told when it begins. The references must outlive it.
@@ -108,6 +110,7 @@ class Session {
   void requireFits(std::span<const std::int32_t> prompt) const;
   std::int64_t chunkLength(std::int64_t nTokens) const;
   void publishCounts();
+  void publishUnusedBytes();
 
   kernels::Backend& backend_;
   Llama& llama_;

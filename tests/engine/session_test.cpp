@@ -6,6 +6,8 @@
 
 #include "engine/chat_template.h"
 #include "engine/engine.h"
+#include "engine/kv_cache.h"
+#include "engine/llama.h"
 #include "engine/presets.h"
 #include "tests/engine/engine_harness.h"
 
@@ -50,6 +52,7 @@ class SessionTest : public QObject {
   void otherCacheForgetsAndAnswersAgain();
   void threadsCanChange();
   void memoryGrowsWithTheChatAndShrinksWithANewOne();
+  void memoryReservedForTheAnswerIsToldApartFromMemoryInUse();
   void randomModelGeneratesWithoutText();
 };
 
@@ -511,6 +514,43 @@ void SessionTest::memoryGrowsWithTheChatAndShrinksWithANewOne() {
   QVERIFY(cacheBytes() < large);
   engine->clear();
   QCOMPARE(cacheBytes(), std::uint64_t{0});
+}
+
+void SessionTest::memoryReservedForTheAnswerIsToldApartFromMemoryInUse() {
+  using Category = engine::MemoryCategory;
+  const engine::KvCacheConfig config = engine::presetById("quality").cache;
+  EngineOptions options;
+  options.contextLength = 20000;
+  const auto engine = loadDemo(config, options);
+  const auto codesOf = [&](std::int64_t tokens) {
+    const engine::ModelConfig& model = engine->modelConfig();
+    return engine::kvCacheUse(config, engine::attentionShape(model), model.nLayers,
+                              tokens)[Category::kKvCodes];
+  };
+  // No limit: the whole context is reserved.
+  engine::GenerateOptions unlimited = greedy(0);
+  unlimited.stopTexts = {"."};
+  std::vector<engine::MemoryReport> reports;
+  engine::GenerateObserver observer;
+  observer.prefill = [&](const engine::PrefillProgress& /*progress*/) {
+    reports.push_back(engine->memory());
+  };
+  engine->generate(demoPrompt("sample"), unlimited, observer, {});
+  reports.push_back(engine->memory());
+
+  const engine::MemoryReport& first = reports.front();  // nothing is computed yet
+  QCOMPARE(first.use[Category::kKvCodes], codesOf(20000));
+  QCOMPARE(first.unused[Category::kKvCodes], first.use[Category::kKvCodes]);
+  QCOMPARE(first.unused[Category::kKvExact], first.use[Category::kKvExact]);
+  const engine::MemoryReport& last = reports.back();
+  QCOMPARE(last.use[Category::kKvCodes], codesOf(20000));
+  QVERIFY(codesOf(last.cachedTokens) > 0);
+  QCOMPARE(last.use[Category::kKvCodes] - last.unused[Category::kKvCodes],
+           codesOf(last.cachedTokens));
+  QVERIFY(last.unused[Category::kKvExact] < last.use[Category::kKvExact]);
+  QCOMPARE(last.unused[Category::kWeights], std::uint64_t{0});
+  engine->clear();
+  QCOMPARE(engine->memory().unused.total(), std::uint64_t{0});
 }
 
 void SessionTest::randomModelGeneratesWithoutText() {
