@@ -164,7 +164,7 @@ class ChatController final : public QObject {
 
   // --- Documents ------------------------------------------------------------------------------
 
-  /// -> documentReadProgress..., documentPreviewReady or errorOccurred.
+  /// -> documentReadProgress..., documentCountProgress..., documentPreviewReady or errorOccurred.
   void openDocument(const QString& path);
   void discardDocument();  // the pending one, also while it is being opened
   /// Attaches the pending document to the open conversation -> documentsChanged. Does not read it.
@@ -211,6 +211,7 @@ class ChatController final : public QObject {
   void settingsChanged();
 
   void documentReadProgress(double share);
+  void documentCountProgress(double share);  // of its tokens, after it was read
   void documentPreviewReady(const longhand::app::DocumentPreview& preview);
   void documentDiscarded();
 

@@ -47,6 +47,7 @@ void ChatController::Impl::beginAnswer(Answer started) {
     conversationStore.setDraft(conversationId, *started.question);  // until it is a message
   }
   started.sinceSend.start();
+  if (measure != 0) worker->cancel(std::exchange(measure, 0));  // the answer counts anew
   const std::vector<Message> branch =
       started.parentId == 0 ? std::vector<Message>{} : conversationStore.branchTo(started.parentId);
   prepareCache();
@@ -205,7 +206,12 @@ void ChatController::send(const QString& text) {
 void ChatController::stop() {
   if (impl_->answer) {
     impl_->answer->stopRequested = true;
-    impl_->worker->cancel(impl_->answer->generate);
+    if (impl_->answer->generate != 0) {
+      impl_->worker->cancel(impl_->answer->generate);
+    } else {
+      impl_->worker->cancel(impl_->answer->encode);
+      if (impl_->restore) impl_->worker->cancel(impl_->restore->command);  // it is in front
+    }
   }
   cancelReading();
 }

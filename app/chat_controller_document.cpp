@@ -1,5 +1,6 @@
 // Documents: opened, counted, shown with their forecast, attached.
 #include <algorithm>
+#include <utility>
 
 #include "app/chat_controller_impl.h"
 
@@ -10,17 +11,30 @@ using engine::ErrorCode;
 void ChatController::Impl::connectDocumentEvents() {
   connect(&documentReader, &DocumentReader::progressed, &owner,
           &ChatController::documentReadProgress);
+  connect(worker.get(), &EngineWorker::tokenCountProgressed, &owner,
+          [this](const TokenCountProgressEvent& event) {
+            if (!pending || event.command != pending->count || event.totalBytes == 0) return;
+            emit owner.documentCountProgress(static_cast<double>(event.doneBytes) /
+                                             static_cast<double>(event.totalBytes));
+          });
   connect(&documentReader, &DocumentReader::failed, &owner,
           [this](const ErrorText& error) { reportError(error); });
   connect(&documentReader, &DocumentReader::finished, &owner,
           [this](const DocumentContent& content) {
+            dropPendingDocument();
             pending.emplace();
             pending->preview.content = content;
             countPendingDocument();
           });
 }
 
+void ChatController::Impl::dropPendingDocument() {
+  if (pending && !pending->isReady) worker->cancel(pending->count);
+  pending.reset();
+}
+
 void ChatController::Impl::countPendingDocument() {
+  if (pending->count != 0) worker->cancel(std::exchange(pending->count, 0));
   pending->preview.tokenCount = -1;
   if (!model) {
     showPendingDocument();
@@ -53,13 +67,13 @@ void ChatController::Impl::showPendingDocument() {
 // --- Slots --------------------------------------------------------------------------------------
 
 void ChatController::openDocument(const QString& path) {
-  impl_->pending.reset();
+  impl_->dropPendingDocument();
   impl_->documentReader.read(path);
 }
 
 void ChatController::discardDocument() {
   impl_->documentReader.cancel();
-  impl_->pending.reset();
+  impl_->dropPendingDocument();
   emit documentDiscarded();
 }
 

@@ -177,6 +177,7 @@ class ChatController::Impl {
 
   void connectDocumentEvents();
   void onTokensCounted(const TokensCountedEvent& event);
+  void dropPendingDocument();
   void countPendingDocument();
   void showPendingDocument();
 

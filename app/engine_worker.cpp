@@ -222,23 +222,33 @@ CommandId EngineWorker::setThreads(int threads) {
 }
 
 CommandId EngineWorker::countTokens(const QString& text) {
-  return impl_->enqueue([impl = impl_.get(), text](CommandId id, std::stop_token /*stop*/) {
-    const auto tokens = impl->loaded().tokenizer().encode(text.toStdString());
+  return impl_->enqueue([impl = impl_.get(), text](CommandId id, std::stop_token stop) {
+    Throttle throttle(kStreamInterval);
+    engine::EncodeOptions encoding;
+    encoding.stop = stop;
+    encoding.progress = [&](std::uint64_t done, std::uint64_t total) {
+      if (done >= total || throttle.isDue()) {
+        impl->post(&EngineWorker::tokenCountProgressed, TokenCountProgressEvent{id, done, total});
+      }
+    };
+    const auto tokens = impl->loaded().tokenizer().encode(text.toStdString(), encoding);
     impl->post(&EngineWorker::tokensCounted,
                TokensCountedEvent{id, static_cast<std::int64_t>(tokens.size())});
   });
 }
 
 CommandId EngineWorker::encodePrompt(ChatPrompt prompt) {
-  return impl_->enqueue(
-      [impl = impl_.get(), prompt = std::move(prompt)](CommandId id, std::stop_token /*stop*/) {
-        const engine::Engine& engine = impl->loaded();
-        PromptEncodedEvent event;
-        event.command = id;
-        event.tokens = engine::encodeChat(engine.tokenizer(), prompt.system, prompt.turns);
-        event.reusableTokens = engine.reusableTokens(event.tokens);
-        impl->post(&EngineWorker::promptEncoded, event);
-      });
+  return impl_->enqueue([impl = impl_.get(), prompt = std::move(prompt)](CommandId id,
+                                                                         std::stop_token stop) {
+    const engine::Engine& engine = impl->loaded();
+    engine::EncodeOptions encoding;
+    encoding.stop = std::move(stop);
+    PromptEncodedEvent event;
+    event.command = id;
+    event.tokens = engine::encodeChat(engine.tokenizer(), prompt.system, prompt.turns, encoding);
+    event.reusableTokens = engine.reusableTokens(event.tokens);
+    impl->post(&EngineWorker::promptEncoded, event);
+  });
 }
 
 CommandId EngineWorker::prefill(std::vector<std::int32_t> prompt) {

@@ -46,7 +46,7 @@ class EngineWorker final : public QObject {
   /// -> cacheConfigured. Contents are forgotten.
   CommandId configureCache(const engine::KvCacheConfig& config, std::int64_t contextLength);
   CommandId setThreads(int threads);
-  /// -> tokensCounted.
+  /// -> tokenCountProgressed..., tokensCounted.
   CommandId countTokens(const QString& text);
   /// -> promptEncoded.
   CommandId encodePrompt(ChatPrompt prompt);
@@ -73,6 +73,7 @@ class EngineWorker final : public QObject {
   void modelReleased(const longhand::app::ModelReleasedEvent& event);
   void commandFailed(const longhand::app::CommandFailedEvent& event);
   void cacheConfigured(const longhand::app::CacheConfiguredEvent& event);
+  void tokenCountProgressed(const longhand::app::TokenCountProgressEvent& event);
   void tokensCounted(const longhand::app::TokensCountedEvent& event);
   void promptEncoded(const longhand::app::PromptEncodedEvent& event);
   void prefillProgressed(const longhand::app::PrefillProgressEvent& event);

@@ -52,6 +52,12 @@ struct CacheConfiguredEvent {
   std::int64_t contextLength = 0;
 };
 
+struct TokenCountProgressEvent {
+  CommandId command = 0;
+  std::uint64_t doneBytes = 0;  // of the text, in UTF-8
+  std::uint64_t totalBytes = 0;
+};
+
 struct TokensCountedEvent {
   CommandId command = 0;
   std::int64_t tokens = 0;
@@ -121,6 +127,7 @@ Q_DECLARE_METATYPE(longhand::app::LoadProgressEvent)
 Q_DECLARE_METATYPE(longhand::app::ModelLoadedEvent)
 Q_DECLARE_METATYPE(longhand::app::CommandFailedEvent)
 Q_DECLARE_METATYPE(longhand::app::CacheConfiguredEvent)
+Q_DECLARE_METATYPE(longhand::app::TokenCountProgressEvent)
 Q_DECLARE_METATYPE(longhand::app::TokensCountedEvent)
 Q_DECLARE_METATYPE(longhand::app::PromptEncodedEvent)
 Q_DECLARE_METATYPE(longhand::app::PrefillProgressEvent)

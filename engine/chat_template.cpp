@@ -39,7 +39,8 @@ void appendControl(std::vector<std::int32_t>& ids, std::int32_t token) {
 }  // namespace
 
 std::vector<std::int32_t> encodeChat(const Tokenizer& tokenizer, std::string_view system,
-                                     std::span<const ChatTurn> turns) {
+                                     std::span<const ChatTurn> turns,
+                                     const EncodeOptions& options) {
   if (turns.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "A chat needs at least one message.");
   }
@@ -52,14 +53,14 @@ std::vector<std::int32_t> encodeChat(const Tokenizer& tokenizer, std::string_vie
     std::string text = userPart(isFirst ? system : std::string_view(), turn.user);
     appendControl(ids, tokenizer.bosToken());
     if (!isFinished(turn)) {
-      append(ids, tokenizer.encode(text));
+      append(ids, tokenizer.encode(text, options));
     } else if (!turn.answerTokens.empty()) {
-      append(ids, tokenizer.encode(text));
+      append(ids, tokenizer.encode(text, options));
       append(ids, turn.answerTokens);
       appendControl(ids, tokenizer.eosToken());
     } else {
       text.append(" ").append(stripWhiteSpace(*turn.answer)).append(" ");
-      append(ids, tokenizer.encode(text));
+      append(ids, tokenizer.encode(text, options));
       appendControl(ids, tokenizer.eosToken());
     }
   }

@@ -26,9 +26,10 @@ struct ChatTurn {
 };
 
 /// Ids of a whole chat, ready for prefill. Only the last turn may be open. Throws kInvalidArgument
-/// for an open turn in the middle or no turns.
+/// for an open turn in the middle or no turns, and kCancelled. The progress is that of each text.
 std::vector<std::int32_t> encodeChat(const Tokenizer& tokenizer, std::string_view system,
-                                     std::span<const ChatTurn> turns);
+                                     std::span<const ChatTurn> turns,
+                                     const EncodeOptions& options = {});
 
 struct ChatDocument {
   std::string fileName;

@@ -77,6 +77,8 @@ Tokenizer::Tokenizer(const std::filesystem::path& tokenizerModel)
   impl_->pieces.reserve(static_cast<std::size_t>(nPieces));
   for (int id = 0; id < nPieces; ++id) impl_->pieces.push_back(readPiece(impl_->processor, id));
 
+  impl_->findOutWhetherSliceable();
+
   // The header of sentencepiece does not tell the file's flags about blanks: see what two blanks
   // at the start become. Where no piece is a lone blank, the second flag makes no difference.
   const auto blank = std::find_if(
@@ -98,12 +100,69 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+std::vector<std::int32_t> Tokenizer::Impl::encodeWhole(std::string_view text) const {
   std::vector<int> ids;
-  const auto status = impl_->processor.Encode({text.data(), text.size()}, &ids);
+  const auto status = processor.Encode({text.data(), text.size()}, &ids);
   if (!status.ok()) {
     throw Error(ErrorCode::kInternal, "The tokenizer failed: " + status.ToString());
   }
+  return ids;
+}
+
+std::vector<std::int32_t> Tokenizer::Impl::encodeBehind(std::string_view slice) const {
+  // Behind a line feed, not at the start of a text, where a blank is added.
+  std::vector<std::int32_t> ids = encodeWhole("\n" + std::string(slice));
+  ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(lineFeedPrefix + 1));
+  return ids;
+}
+
+void Tokenizer::Impl::findOutWhetherSliceable() {
+  for (const PieceText& each : pieces) {
+    if (each.kind == PieceKind::kText) boundaries.addPiece(each.text);
+  }
+  if (!boundaries.isLineFeedAlone()) return;
+  // The line feed must come out as itself, at the end ...
+  const std::vector<std::int32_t> lineFeed = encodeWhole("\n");
+  if (lineFeed.empty()) return;
+  const PieceText& last = pieces[static_cast<std::size_t>(lineFeed.back())];
+  if (last.kind != PieceKind::kByte || last.text != "\n") return;
+  lineFeedPrefix = lineFeed.size() - 1;
+  // ... no blank may be dropped, at an end or beside others ...
+  std::vector<std::int32_t> sliced = encodeWhole(" ");
+  for (const std::string_view slice : {"\n  ", "\n "}) {
+    const std::vector<std::int32_t> ids = encodeBehind(slice);
+    sliced.insert(sliced.end(), ids.begin(), ids.end());
+  }
+  if (encodeWhole(" \n  \n ") != sliced) return;
+  // ... and no character changed.
+  std::string ascii = "\n";
+  for (char character = ' '; character < '\x7F'; ++character) ascii += character;
+  std::string decoded;
+  for (const std::int32_t id : encodeBehind(ascii)) {
+    decoded += pieces[static_cast<std::size_t>(id)].text;
+  }
+  isSliceable = decoded == ascii;
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text,
+                                            const EncodeOptions& options) const {
+  std::vector<std::int32_t> ids;
+  std::size_t done = 0;
+  do {
+    if (options.stop.stop_requested()) {
+      throw Error(ErrorCode::kCancelled, "Stopped while the text was being encoded.");
+    }
+    std::size_t end = text.size();
+    if (impl_->isSliceable && text.size() - done > options.sliceBytes) {
+      end = impl_->boundaries.boundaryFrom(text, done + options.sliceBytes);
+    }
+    const std::string_view slice = text.substr(done, end - done);
+    const std::vector<std::int32_t> more =
+        done == 0 ? impl_->encodeWhole(slice) : impl_->encodeBehind(slice);
+    ids.insert(ids.end(), more.begin(), more.end());
+    done = end;
+    if (options.progress) options.progress(done, text.size());
+  } while (done < text.size());
   return ids;
 }
 

@@ -4,15 +4,25 @@
 // Text never becomes a control token: "</s>" typed by a user or standing in a document is encoded
 // as ordinary pieces. BOS and EOS are only added by callers who mean them.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace longhand::engine {
+
+/// A long text is encoded slice by slice, with the ids that it has as a whole.
+struct EncodeOptions {
+  std::stop_token stop;  // asked before each slice, that is, some ten times a second
+  std::function<void(std::uint64_t doneBytes, std::uint64_t totalBytes)> progress;  // likewise
+  std::size_t sliceBytes = std::size_t{1} << 16U;  // and what follows up to a place to cut
+};
 
 class Tokenizer {
  public:
@@ -24,8 +34,9 @@ class Tokenizer {
 
   // All const functions may be called from several threads at once.
 
-  /// No BOS, no EOS. Bad UTF-8 becomes U+FFFD, byte by byte.
-  std::vector<std::int32_t> encode(std::string_view text) const;
+  /// No BOS, no EOS. Bad UTF-8 becomes U+FFFD, byte by byte. Throws kCancelled. A text without a
+  /// place to cut (slice_boundaries.h; such as one letter over and over) is one slice.
+  std::vector<std::int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   /// Control tokens, and ids outside the vocabulary (a model's table may be padded), give no text.
   /// A leading blank added by encode is removed.
   std::string decode(std::span<const std::int32_t> ids) const;

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "engine/slice_boundaries.h"
 #include "engine/tokenizer.h"
 
 namespace longhand::engine {
@@ -27,6 +29,14 @@ struct Tokenizer::Impl {
   bool removesLeadingBlank = true;       // one blank in front is dropped when decoding
   bool removesAllLeadingBlanks = false;  // likewise all of them (remove_extra_whitespaces)
   std::uint64_t fingerprint = 0;
+  SliceBoundaries boundaries;
+  std::size_t lineFeedPrefix = 0;  // ids that encodeWhole("\n") gives in front of the line feed
+  bool isSliceable = false;        // nothing in the file makes a slice depend on the others
+
+  std::vector<std::int32_t> encodeWhole(std::string_view text) const;
+  /// The ids that a slice has behind others.
+  std::vector<std::int32_t> encodeBehind(std::string_view slice) const;
+  void findOutWhetherSliceable();
 
   bool contains(std::int32_t id) const {
     return id >= 0 && static_cast<std::size_t>(id) < pieces.size();

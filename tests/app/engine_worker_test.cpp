@@ -117,6 +117,37 @@ class EngineWorkerTest : public QObject {
     QVERIFY(eventOf<TokensCountedEvent>(counted, 0).tokens > 2);
   }
 
+  void countingALongTextTellsItsProgressAndStopsAtOnce() {
+    EngineWorker worker;
+    QSignalSpy loaded(&worker, &EngineWorker::modelLoaded);
+    QSignalSpy progressed(&worker, &EngineWorker::tokenCountProgressed);
+    QSignalSpy counted(&worker, &EngineWorker::tokensCounted);
+    QSignalSpy encoded(&worker, &EngineWorker::promptEncoded);
+    QSignalSpy failed(&worker, &EngineWorker::commandFailed);
+    worker.loadModel(tests::demoFolder(), options());
+    QVERIFY(loaded.wait(kTimeoutMs));
+    const QString text = QStringLiteral("The old mill was built in 1712. ").repeated(1'000'000);
+    const CommandId count = worker.countTokens(text);
+    const CommandId prompt = worker.encodePrompt(question(text.toStdString()));
+    QVERIFY(progressed.wait(kTimeoutMs));
+    const auto progress = eventOf<TokenCountProgressEvent>(progressed, 0);
+    QCOMPARE(progress.command, count);
+    QVERIFY(progress.doneBytes < progress.totalBytes);
+    QCOMPARE(progress.totalBytes, std::uint64_t{32'000'000});
+    QElapsedTimer timer;
+    timer.start();
+    worker.cancel(count);
+    QTRY_COMPARE_WITH_TIMEOUT(failed.size(), 1, kTimeoutMs);
+    QTest::qWait(200);  // the prompt is being encoded
+    worker.cancel(prompt);
+    QTRY_COMPARE_WITH_TIMEOUT(failed.size(), 2, kTimeoutMs);
+    for (const QList<QVariant>& failure : failed) {
+      QVERIFY(failure.front().value<CommandFailedEvent>().error.code == ErrorCode::kCancelled);
+    }
+    QVERIFY(counted.isEmpty() && encoded.isEmpty());
+    QVERIFY2(timer.elapsed() < 5000, qPrintable(QString::number(timer.elapsed())));
+  }
+
   void anAnswerStreamsInPiecesThatMakeTheWhole() {
     EngineWorker worker;
     QSignalSpy grew(&worker, &EngineWorker::answerGrew);

@@ -3,12 +3,14 @@
 
 #include "engine/tokenizer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <random>
 
+#include <QFile>
 #include <QTemporaryDir>
 #include <QTest>
 
@@ -23,6 +25,7 @@ using longhand::engine::ErrorCode;
 using longhand::engine::StreamDetokenizer;
 using longhand::engine::Tokenizer;
 using nlohmann::json;
+namespace engine = longhand::engine;
 namespace tests = longhand::tests;
 
 namespace {
@@ -116,6 +119,9 @@ class TokenizerTest : public QObject {
   void encodesAndDecodesAsSentencepieceDoesForLlama2();
   void replacesNulAndBadUtf8AsSentencepieceDoes();
   void encodesLongTextsInUnderASecond();
+  void slicesGiveTheIdsOfTheWhole_data();
+  void slicesGiveTheIdsOfTheWhole();
+  void encodingStopsBetweenTwoSlices();
   void everyPrefixOfAStreamEqualsDecodeWithoutHalfCharacters();
   void readsTheFlagsOfTheFileNotOfLlama2();
   void tellsVocabularyAndControlTokensOfTheBundledModel();
@@ -322,6 +328,84 @@ void TokenizerTest::fingerprintsDifferByFile() {
   LONGHAND_SKIP_WITHOUT(tests::modelPath("stories260K/tokenizer.model"));
   const Tokenizer other(tests::modelPath("stories260K/tokenizer.model"));
   QVERIFY(other.fingerprint() != demo_.fingerprint());
+}
+
+void TokenizerTest::slicesGiveTheIdsOfTheWhole_data() {
+  QTest::addColumn<QString>("tokenizerModel");
+  QTest::newRow("longhand-demo") << QString::fromStdString(
+      (tests::resourcePath("longhand-demo") / "tokenizer.model").string());
+  QTest::newRow("llama2") << QString::fromStdString(
+      (tests::modelPath("llama2-tokenizer") / "tokenizer.model").string());
+}
+
+void TokenizerTest::slicesGiveTheIdsOfTheWhole() {
+  QFETCH(QString, tokenizerModel);
+  if (!QFile::exists(tokenizerModel)) QSKIP("the model is not there");
+  const Tokenizer tokenizer(tokenizerModel.toStdString());
+  std::vector<std::string> texts = {
+      "",
+      "\n",
+      " ",
+      " \n \n  \n\n ",
+      "  two blanks\r\nand   three\t\ttabs  \n   ",
+      "Zürich, Straße: 𝄞 and 漢字\nかな\n \u2581x \u0301e",
+      "bad \xFF\xE4\xB8\nand \xE4\xB8 q \xC3",
+      "</s> [INST] <0x0A> <unk> qZ9xJv#kQ==",
+      std::string(300, 'a'),
+      std::string(300, ' ') + "x",
+  };
+  // Any bytes at all, of an alphabet in which everything that matters is frequent.
+  const std::vector<std::string> alphabet = {" ", " ", "\n", "a", "e",  "th",   "Q",    "z",
+                                             "7", ".", "\t", "é", "漢", "\xE4", "\x80", "\u2581"};
+  std::mt19937 random(5);
+  for (int round = 0; round < 300; ++round) {
+    std::string text;
+    for (unsigned n = random() % 60; n > 0; --n) text += alphabet[random() % alphabet.size()];
+    texts.push_back(text);
+  }
+  std::string prose = readText(tests::resourcePath("longhand-demo") / "sample-document.txt");
+  texts.push_back(prose);
+  std::replace(prose.begin(), prose.end(), '\n', ' ');
+  texts.push_back(prose);
+
+  bool isCut = false;
+  for (const std::string& text : texts) {
+    const std::vector<std::int32_t> whole = tokenizer.encode(text);
+    for (const std::size_t sliceBytes : {1U, 7U, 100U}) {
+      std::size_t nSlices = 0;
+      engine::EncodeOptions options;
+      options.sliceBytes = sliceBytes;
+      options.progress = [&](std::uint64_t /*done*/, std::uint64_t total) {
+        ++nSlices;
+        QCOMPARE(total, std::uint64_t{text.size()});
+      };
+      QVERIFY2(tokenizer.encode(text, options) == whole, text.c_str());
+      isCut = isCut || nSlices > 10;
+    }
+  }
+  QVERIFY(isCut);
+}
+
+void TokenizerTest::encodingStopsBetweenTwoSlices() {
+  const Tokenizer tokenizer(tests::resourcePath("longhand-demo") / "tokenizer.model");
+  std::string text;
+  while (text.size() < std::size_t{1} << 20U) text += "The old mill was built in 1712. ";
+  std::stop_source stop;
+  std::uint64_t doneBytes = 0;
+  engine::EncodeOptions options;
+  options.stop = stop.get_token();
+  options.progress = [&](std::uint64_t done, std::uint64_t /*total*/) {
+    doneBytes = done;
+    if (done > text.size() / 4) stop.request_stop();
+  };
+  std::optional<ErrorCode> code;
+  try {
+    tokenizer.encode(text, options);
+  } catch (const Error& error) {
+    code = error.code();
+  }
+  QVERIFY(code == ErrorCode::kCancelled);
+  QVERIFY(doneBytes < text.size() / 2);
 }
 
 QTEST_GUILESS_MAIN(TokenizerTest)
