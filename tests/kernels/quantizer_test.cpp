@@ -165,6 +165,8 @@ class QuantizerTest : public QObject {
   void symmetricCodesStandForMultiplesOfTheScale();
   void hqqNeverHasAHigherErrorThanMinMax_data();
   void hqqNeverHasAHigherErrorThanMinMax();
+  void hqqLowersTheErrorOfKeysAndValues_data();
+  void hqqLowersTheErrorOfKeysAndValues();
   void hqqDoesNotDependOnTheUnitsOfTheValues();
   void noInputMakesTheCodesUndefined();
 };
@@ -302,6 +304,52 @@ void QuantizerTest::hqqNeverHasAHigherErrorThanMinMax() {
     QVERIFY(meanSquaredError(values, nbits, scheme, QuantSolver::kHqq) <=
             meanSquaredError(values, nbits, scheme, QuantSolver::kMinMax));
   }
+}
+
+void QuantizerTest::hqqLowersTheErrorOfKeysAndValues_data() {
+  QTest::addColumn<QString>("tensor");
+  QTest::addColumn<int>("nbits");
+  for (const char* tensor : {"A.k", "A.v", "B.k", "B.v"}) {
+    for (const int nbits : {8, 4, 2})
+      QTest::addRow("%s, %d bits", tensor, nbits) << tensor << nbits;
+  }
+}
+
+/// In groups of 32 as the cache makes them: keys along tokens, values along channels.
+void QuantizerTest::hqqLowersTheErrorOfKeysAndValues() {
+  QFETCH(QString, tensor);
+  QFETCH(int, nbits);
+  constexpr std::size_t kGroup = 32;
+  const GoldenFile inputs(dataPath("kvquant/inputs.safetensors"));
+  const auto& golden = inputs.at(tensor.toStdString());
+  const std::vector<float> all = golden.floats();  // [kv heads, tokens, headDim]
+  const auto headDim = static_cast<std::size_t>(golden.shape[2]);
+  const bool isKey = tensor.endsWith('k');
+  double minMaxSum = 0.0;
+  double hqqSum = 0.0;
+  std::size_t nGroups = 0;
+  for (std::size_t first = 0; first < all.size(); first += kGroup * headDim) {
+    for (std::size_t group = 0; group < headDim; ++group) {
+      std::vector<float> values;
+      for (std::size_t i = 0; i < kGroup; ++i) {
+        const std::size_t index = isKey ? i * headDim + group : group * kGroup + i;
+        values.push_back(halfToFloat(floatToHalf(all[first + index])));
+      }
+      const double minMax =
+          meanSquaredError(values, nbits, QuantScheme::kAsymmetric, QuantSolver::kMinMax);
+      const double hqq =
+          meanSquaredError(values, nbits, QuantScheme::kAsymmetric, QuantSolver::kHqq);
+      QVERIFY(hqq <= minMax);
+      minMaxSum += minMax;
+      hqqSum += hqq;
+      ++nGroups;
+    }
+  }
+  const auto count = static_cast<double>(nGroups);
+  qInfo("%s, %d bits, groups of 32: mean squared error minmax %.4g, hqq %.4g (%.1f %% less)",
+        qPrintable(tensor), nbits, minMaxSum / count, hqqSum / count,
+        100.0 * (1.0 - hqqSum / minMaxSum));
+  if (nbits == 2) QVERIFY(hqqSum < 0.97 * minMaxSum);
 }
 
 void QuantizerTest::hqqDoesNotDependOnTheUnitsOfTheValues() {
