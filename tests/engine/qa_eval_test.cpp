@@ -27,8 +27,8 @@ void QaEvalTest::presetAnswersAsManyAsExpected_data() {
   QTest::newRow("exact") << "exact" << 183;
   QTest::newRow("throughput") << "throughput" << 183;
   QTest::newRow("quality") << "quality" << 181;
-  QTest::newRow("balanced") << "balanced" << 170;
-  QTest::newRow("memory-limit") << "memory-limit" << 155;
+  QTest::newRow("balanced") << "balanced" << 181;
+  QTest::newRow("memory-limit") << "memory-limit" << 168;
 }
 
 void QaEvalTest::presetAnswersAsManyAsExpected() {
