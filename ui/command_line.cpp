@@ -44,12 +44,15 @@ CommandLineResult parseCommandLine(const QStringList& arguments) {
                                 u"DIR"_s);
   QCommandLineParser parser;
   parser.setApplicationDescription(u"Chat with very long documents on your own machine."_s);
+  parser.addPositionalArgument(u"FILE"_s, u"The same as --document FILE."_s, u"[FILE]"_s);
   parser.addOptions({help, version, model, document, ask, screenshot, size, theme, page, data});
 
   CommandLineResult result;
   if (!parser.parse(arguments)) return usageError(parser.errorText());
-  if (!parser.positionalArguments().isEmpty()) {
-    return usageError(u"\"%1\" is no option."_s.arg(parser.positionalArguments().first()));
+  const QStringList files = parser.positionalArguments() + parser.values(document);
+  if (files.size() > 1) {
+    return usageError(
+        u"One document is opened at a time, not %1 and %2."_s.arg(files[0], files[1]));
   }
   if (parser.isSet(help) || parser.isSet(version)) {
     result.isDone = true;
@@ -60,7 +63,7 @@ CommandLineResult parseCommandLine(const QStringList& arguments) {
   CommandLine& options = result.options;
   options.dataFolder = parser.value(data);
   options.modelFolder = parser.value(model);
-  options.documentPath = parser.value(document);
+  if (!files.isEmpty()) options.documentPath = files.first();
   options.question = parser.value(ask);
   options.screenshotPath = parser.value(screenshot);
   options.page = parser.value(page);

@@ -34,11 +34,19 @@ class CommandLineTest final : public QObject {
     QCOMPARE(result.options.page, u"settings"_s);
   }
 
+  void aBareFileIsTheDocument() {  // the desktop entry starts `longhand FILE`
+    const CommandLineResult result = parseCommandLine({u"longhand"_s, u"a b.txt"_s});
+    QVERIFY(!result.isDone);
+    QCOMPARE(result.options.documentPath, u"a b.txt"_s);
+  }
+
   void mistakesAreNamedAndEndWithStatusTwo_data() {
     QTest::addColumn<QStringList>("arguments");
     QTest::addColumn<QString>("named");
     QTest::newRow("unknown option") << QStringList{u"--fast"_s} << u"fast"_s;
-    QTest::newRow("a bare word") << QStringList{u"file.txt"_s} << u"file.txt"_s;
+    QTest::newRow("two documents") << QStringList{u"a.txt"_s, u"b.txt"_s} << u"b.txt"_s;
+    QTest::newRow("two documents, one by option")
+        << QStringList{u"a.txt"_s, u"--document"_s, u"b.txt"_s} << u"b.txt"_s;
     QTest::newRow("no size") << QStringList{u"--size"_s, u"big"_s} << u"--size"_s;
     QTest::newRow("no theme") << QStringList{u"--theme"_s, u"blue"_s} << u"--theme"_s;
     QTest::newRow("no value") << QStringList{u"--ask"_s} << u"ask"_s;
