@@ -7,6 +7,7 @@
 
 #include "ui/chat_pane.h"
 #include "ui/composer.h"
+#include "ui/document_fit.h"
 #include "ui/find_bar.h"
 #include "ui/format.h"
 #include "ui/message_display.h"
@@ -50,8 +51,10 @@ void ChatPresenter::connectChat() {
   connect(&composer, &Composer::documentDropped, &pane_, &ChatPane::fileDropped);
 
   const TranscriptView& transcript = pane_.transcript();
-  connect(&transcript, &TranscriptView::regenerateRequested, &controller_,
-          &ChatController::regenerate);
+  connect(&transcript, &TranscriptView::regenerateRequested, this, [this] {
+    saveDraft();  // the new branch shows the stored one
+    controller_.regenerate();
+  });
   connect(&transcript, &TranscriptView::editRequested, this, &ChatPresenter::startEdit);
   connect(&transcript, &TranscriptView::branchRequested, this, &ChatPresenter::showBranch);
 
@@ -86,16 +89,18 @@ void ChatPresenter::connectReading() {
   connect(&pane_.readingCard(), &ProgressCard::cancelRequested, &controller_,
           &ChatController::cancelReading);
   connect(&controller_, &ChatController::documentPreviewReady, this, [this] {
-    if (!waitingQuestion_.isEmpty()) controller_.attachDocument();
+    isDocumentOpening_ = false;
+    showPage();
+    sendWaitingQuestion();
   });
-  connect(&controller_, &ChatController::documentDiscarded, this,
-          [this] { waitingQuestion_.clear(); });
+  connect(&controller_, &ChatController::documentDiscarded, this, [this] {
+    isDocumentOpening_ = false;
+    refuseWaitingQuestion(tr("Not sent: the document was put away."));
+    showPage();
+  });
   connect(&controller_, &ChatController::documentsChanged, this, [this] {
     showMessages();
     showPage();
-    if (!waitingQuestion_.isEmpty() && !controller_.documents().empty()) {
-      controller_.send(std::exchange(waitingQuestion_, QString()));
-    }
   });
 }
 
@@ -127,13 +132,17 @@ void ChatPresenter::connectModel() {
 // --- Showing ------------------------------------------------------------------------------------
 
 void ChatPresenter::showConversation() {
+  // An edited question opens its branch: what was written before the edit comes back.
+  const bool isEditedChat = editedMessage_ != 0 && editedChat_ == controller_.currentConversation();
+  const QString draft = isEditedChat ? draftBeforeEdit_ : controller_.draft();
   endEdit();
   streamingMessage_ = 0;
   showMessages();
   showPage();
   showComposerState();
-  pane_.composer().accepted();  // an edited question opens its branch instead of being added
-  pane_.composer().setText(controller_.draft());
+  pane_.composer().accepted();
+  pane_.composer().setText(draft);
+  if (isEditedChat) saveDraft();
   draftTimer_->stop();
   if (messageToShow_ != 0) showMessage(std::exchange(messageToShow_, 0));
 }
@@ -255,7 +264,8 @@ void ChatPresenter::showMessage(qint64 messageId) {
 }
 
 void ChatPresenter::showError(const QString& message, const QString& hint) {
-  waitingQuestion_.clear();
+  isDocumentOpening_ = false;
+  refuseWaitingQuestion(tr("Not sent."));
   pane_.errorBar().showNotice(message, hint, QString());
 }
 
@@ -263,29 +273,67 @@ void ChatPresenter::showError(const QString& message, const QString& hint) {
 
 void ChatPresenter::send(const QString& text) {
   pane_.errorBar().dismiss();
-  if (editedMessage_ != 0) {
-    controller_.editMessage(editedMessage_, text);
-  } else {
-    controller_.send(text);
-  }
+  waitingQuestion_ = text;
+  isWaitingQuestionTyped_ = true;
+  if (!isDocumentOpening_) sendWaitingQuestion();
 }
 
 void ChatPresenter::ask(const QString& sampleQuestion) {
   pane_.errorBar().dismiss();
-  const std::optional<app::DemoModel> demo = controller_.demo();
-  if (!controller_.documents().empty() || !demo) {
-    controller_.send(sampleQuestion);
-    return;
-  }
   waitingQuestion_ = sampleQuestion;
-  controller_.openDocument(demo->documentPath);
+  isWaitingQuestionTyped_ = false;
+  const std::optional<app::DemoModel> demo = controller_.demo();
+  if (isDocumentOpening_) return;
+  if (demo && controller_.documents().empty() && !controller_.pendingDocument()) {
+    controller_.openDocument(demo->documentPath);
+  } else {
+    sendWaitingQuestion();
+  }
+}
+
+void ChatPresenter::awaitDocument() {
+  isDocumentOpening_ = true;
+  showPage();
+}
+
+void ChatPresenter::sendWaitingQuestion() {
+  if (waitingQuestion_.isEmpty()) return;
+  // Who asks while a document lies open asks about that document.
+  if (const std::optional<app::DocumentPreview> pending = pendingDocument(controller_)) {
+    const QString refusal = documentRefusal(*pending);
+    if (!refusal.isEmpty()) {
+      refuseWaitingQuestion(refusal);
+      return;
+    }
+    controller_.attachDocument();  // an error refuses the question
+  }
+  const QString question = std::exchange(waitingQuestion_, QString());
+  if (question.isEmpty()) return;
+  if (isWaitingQuestionTyped_ && editedMessage_ != 0) {
+    controller_.editMessage(editedMessage_, question);
+  } else {
+    controller_.send(question);
+  }
+}
+
+void ChatPresenter::refuseWaitingQuestion(const QString& reason) {
+  if (std::exchange(waitingQuestion_, QString()).isEmpty()) return;
+  if (isWaitingQuestionTyped_) {
+    pane_.composer().rejected(reason);
+  } else {
+    pane_.errorBar().showNotice(reason, QString(), QString());
+  }
 }
 
 void ChatPresenter::startEdit(qint64 id) {
   const int index = pane_.transcript().indexOf(id);
   if (index < 0 || controller_.activity() == Activity::kAnswering) return;
-  saveDraft();
+  if (editedMessage_ == 0) {
+    saveDraft();
+    draftBeforeEdit_ = pane_.composer().text();
+  }
   editedMessage_ = id;
+  editedChat_ = controller_.currentConversation();
   pane_.composer().setEditing(true);
   pane_.composer().setText(pane_.transcript().message(index).text);
   pane_.composer().setFocus(Qt::OtherFocusReason);
@@ -295,13 +343,14 @@ void ChatPresenter::endEdit() {
   if (editedMessage_ == 0) return;
   editedMessage_ = 0;
   pane_.composer().setEditing(false);
-  pane_.composer().setText(QString());
+  pane_.composer().setText(draftBeforeEdit_);
 }
 
 void ChatPresenter::showBranch(qint64 id, int delta) {
   for (const app::Message& message : controller_.messages()) {
     if (message.id != id) continue;
     const int sibling = message.siblingIndex + delta;
+    saveDraft();  // the other branch shows the stored one
     if (sibling >= 0 && sibling < static_cast<int>(message.siblingIds.size())) {
       controller_.selectBranch(message.siblingIds[static_cast<std::size_t>(sibling)]);
     }

@@ -28,6 +28,8 @@ class ChatPresenter final : public QObject {
   void saveDraft();
   /// While true, the progress of a reading is not shown here too.
   void setReadingShownElsewhere(bool isElsewhere) { isReadingShownElsewhere_ = isElsewhere; }
+  /// A document is being opened: a question asked from now on waits for it.
+  void awaitDocument();
   /// Esc anywhere in the window: stops what runs, else ends an edit, else dismisses a notice.
   void escape();
 
@@ -45,6 +47,8 @@ class ChatPresenter final : public QObject {
   void showReading(const engine::PrefillProgress& progress);
   void send(const QString& text);
   void ask(const QString& sampleQuestion);
+  void sendWaitingQuestion();
+  void refuseWaitingQuestion(const QString& reason);
   void startEdit(qint64 id);
   void endEdit();
   void showBranch(qint64 id, int delta);
@@ -55,9 +59,13 @@ class ChatPresenter final : public QObject {
   QTimer* draftTimer_;
   bool isReadingShownElsewhere_ = false;
   qint64 editedMessage_ = 0;
+  qint64 editedChat_ = 0;  // the one with that message
   qint64 streamingMessage_ = 0;
   qint64 messageToShow_ = 0;
-  QString waitingQuestion_;  // of the samples: sent when the sample document is part of the chat
+  QString draftBeforeEdit_;  // what stood in the composer when the edit began
+  bool isDocumentOpening_ = false;
+  QString waitingQuestion_;              // sent when the pending document is part of the chat
+  bool isWaitingQuestionTyped_ = false;  // in the composer, where it stays when it is refused
 };
 
 }  // namespace longhand::ui

@@ -1,6 +1,7 @@
 #include "ui/composer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <QDragEnterEvent>
 #include <QHBoxLayout>
@@ -178,12 +179,15 @@ void Composer::setContextUse(qint64 usedTokens, qint64 contextLength, qint64 tra
 
 void Composer::accepted() {
   sending_ = false;
-  edit_->clear();
+  const QString now = edit_->toPlainText().trimmed();
+  const QString sent = std::exchange(sentText_, QString());
+  if (!sent.isEmpty() && now.startsWith(sent)) setText(now.mid(sent.size()).trimmed());
   updateState();
 }
 
 void Composer::rejected(const QString& reason) {
   sending_ = false;
+  sentText_.clear();
   failure_ = reason;
   updateState();
 }
@@ -198,6 +202,7 @@ void Composer::send() {
   const QString text = edit_->toPlainText().trimmed();
   if (generating_ || sending_ || !disabledReason_.isEmpty() || text.isEmpty()) return;
   sending_ = true;
+  sentText_ = text;
   updateState();
   emit sendRequested(text);
 }

@@ -48,7 +48,8 @@ class Composer final : public QWidget {
   /// trained for (0: unknown). contextLength 0 hides the meter.
   void setContextUse(qint64 usedTokens, qint64 contextLength, qint64 trainedLength);
 
-  /// The message of sendRequested() is stored: clears the text.
+  /// The message of sendRequested() is stored: clears it. What was written since, or without
+  /// having been sent, stays.
   void accepted();
   /// It is not: the text stays, `reason` is shown until the text changes.
   void rejected(const QString& reason);
@@ -87,6 +88,7 @@ class Composer final : public QWidget {
   ContextMeter* meter_ = nullptr;
   QString disabledReason_;
   QString failure_;
+  QString sentText_;  // from sendRequested() to accepted() or rejected()
   bool generating_ = false;
   bool sending_ = false;
   bool editing_ = false;

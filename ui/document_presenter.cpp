@@ -4,6 +4,7 @@
 
 #include <QFileInfo>
 
+#include "ui/document_fit.h"
 #include "ui/document_panel.h"
 #include "ui/format.h"
 
@@ -12,11 +13,6 @@ using namespace Qt::StringLiterals;
 namespace longhand::ui {
 
 namespace {
-
-/// Tokens of the chat, the document and an answer.
-qint64 neededContext(const app::DocumentPreview& preview) {
-  return preview.forecasts.empty() ? 0 : preview.forecasts.front().contextTokens;
-}
 
 DocumentSummary summaryOf(const app::DocumentPreview& preview) {
   DocumentSummary summary;
@@ -140,6 +136,7 @@ void DocumentPresenter::open(const QString& path) {
   isOpening_ = true;
   panel_.beginExamining(QFileInfo(path).fileName());
   emit panelWanted();
+  emit openingStarted();
   controller_.openDocument(path);
 }
 
@@ -153,12 +150,7 @@ void DocumentPresenter::show(qint64 documentId) {
   emit panelWanted();
 }
 
-void DocumentPresenter::showCandidate(app::DocumentPreview preview) {
-  // Preset, context and memory may have changed since the document was opened.
-  const qint64 needed = neededContext(preview);
-  preview.contextLength = controller_.contextState().contextLength;
-  preview.fitsContext = needed > 0 && needed <= preview.contextLength;
-  if (needed > 0) preview.forecasts = controller_.forecast(needed);
+void DocumentPresenter::showCandidate(const app::DocumentPreview& preview) {
   panel_.showCandidate(summaryOf(preview), adviceFor(preview, controller_.currentPreset()));
   panel_.setForecasts(preview.forecasts,
                       {preview.contextLength, neededContext(preview), controller_.currentPreset()});
@@ -169,7 +161,7 @@ void DocumentPresenter::refresh() {
 }
 
 void DocumentPresenter::showCurrent() {
-  if (const std::optional<app::DocumentPreview> pending = controller_.pendingDocument()) {
+  if (const std::optional<app::DocumentPreview> pending = pendingDocument(controller_)) {
     showCandidate(*pending);
     return;
   }

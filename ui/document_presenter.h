@@ -25,6 +25,8 @@ class DocumentPresenter final : public QObject {
  signals:
   /// The panel shows something the user asked for: bring it to the front.
   void panelWanted();
+  /// A document is being opened: its preview, an error or documentDiscarded() follows.
+  void openingStarted();
   /// A file dialog is needed.
   void openDialogRequested();
   void composerWanted();
@@ -32,7 +34,7 @@ class DocumentPresenter final : public QObject {
   void readingHere(bool isHere);
 
  private:
-  void showCandidate(app::DocumentPreview preview);
+  void showCandidate(const app::DocumentPreview& preview);
   void refresh();
   void showCurrent();
   void showReading(const engine::PrefillProgress& progress);

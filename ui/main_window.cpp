@@ -115,8 +115,7 @@ void MainWindow::makeLayout() {
 
 void MainWindow::connectActions() {
   connect(actions_->newChat, &QAction::triggered, this, [this] {
-    chatPresenter_->saveDraft();
-    controller_.newConversation();
+    newChat();
     chatPane_->composer().setFocus(Qt::ShortcutFocusReason);
   });
   connect(actions_->search, &QAction::triggered, this, [this] {
@@ -173,6 +172,8 @@ void MainWindow::connectParts() {
     chatPane_->errorBar().dismiss();
     showRightPage(false, true);
   });
+  connect(documentPresenter_, &DocumentPresenter::openingStarted, chatPresenter_,
+          &ChatPresenter::awaitDocument);
   connect(documentPresenter_, &DocumentPresenter::openDialogRequested, this,
           &MainWindow::chooseDocument);
   connect(documentPresenter_, &DocumentPresenter::readingHere, chatPresenter_,
@@ -218,6 +219,16 @@ void MainWindow::openDocument(const QString& path) { documentPresenter_->open(pa
 void MainWindow::openModel(const QString& folder) {
   chatPane_->errorBar().dismiss();
   controller_.loadModel(folder, engine::WeightFormat::kAuto);
+}
+
+void MainWindow::newChat() {
+  chatPresenter_->saveDraft();
+  controller_.newConversation();
+}
+
+void MainWindow::writeQuestion(const QString& text) {
+  Composer& composer = chatPane_->composer();
+  if (composer.text().isEmpty()) composer.setText(text);
 }
 
 void MainWindow::chooseDocument() {

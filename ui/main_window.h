@@ -47,6 +47,10 @@ class MainWindow final : public QMainWindow {
 
   void openDocument(const QString& path);
   void openModel(const QString& folder);  // empty: the bundled model
+  /// Opens a new chat; what stands in the composer stays with the old one.
+  void newChat();
+  /// Puts a question into the composer, unless something is written there already.
+  void writeQuestion(const QString& text);
   /// Shows or hides the right side, with its settings or its document page.
   void showRightPage(bool isSettings, bool isShown);
 

@@ -43,7 +43,9 @@ void OpeningJob::start() {
 
 void OpeningJob::onModelLoaded() {
   if (step_ != Step::kModel) return;
-  if (!task_.documentPath.isEmpty() || !task_.question.isEmpty()) controller_.newConversation();
+  if (!task_.documentPath.isEmpty() || !task_.question.isEmpty()) window_.newChat();
+  // It leaves the composer when it is sent: whatever fails before, it is not lost.
+  if (!task_.question.isEmpty()) window_.writeQuestion(task_.question);
   if (!task_.documentPath.isEmpty()) {
     step_ = Step::kPreview;
     window_.openDocument(task_.documentPath);
@@ -68,7 +70,7 @@ void OpeningJob::onPreview(const app::DocumentPreview& preview) {
     return;
   }
   step_ = Step::kAttach;
-  controller_.attachDocument();
+  if (controller_.pendingDocument()) controller_.attachDocument();
 }
 
 void OpeningJob::onDocumentAttached() {
@@ -93,6 +95,7 @@ void OpeningJob::onAnswered(const QString& stopReason) {
 
 void OpeningJob::fail(const QString& line) {
   if (step_ == Step::kDone) return;
+  if (step_ == Step::kModel) window_.writeQuestion(task_.question);
   step_ = Step::kDone;
   disconnect(&controller_, nullptr, this, nullptr);
   emit failed(line);

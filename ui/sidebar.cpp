@@ -129,10 +129,14 @@ void Sidebar::connectController() {
   connect(list_, &ConversationList::renameRequested, &controller_,
           &ChatController::renameConversation);
   connect(list_, &ConversationList::deleteRequested, this, [this](qint64 id) {
+    emit chatAboutToChange();  // the draft comes back with Undo
     controller_.deleteConversation(id);
     undoBar_->showNotice(tr("Chat deleted"), QString(), tr("Undo"));
   });
-  connect(undoBar_, &NoticeBar::actionTriggered, &controller_, &ChatController::undoDelete);
+  connect(undoBar_, &NoticeBar::actionTriggered, this, [this] {
+    emit chatAboutToChange();
+    controller_.undoDelete();
+  });
   connect(&controller_, &ChatController::conversationListChanged, this,
           &Sidebar::showConversations);
   connect(&controller_, &ChatController::conversationOpened, this, [this](qint64 id) {

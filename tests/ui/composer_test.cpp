@@ -54,6 +54,16 @@ class ComposerTest : public QObject {
     QCOMPARE(composer_->text(), QString());
   }
 
+  void whatWasNotSentStaysWhenAMessageIsStored() {
+    QTest::keyClicks(edit_, QStringLiteral("hello"));
+    composer_->accepted();  // of a sample question
+    QCOMPARE(composer_->text(), QStringLiteral("hello"));
+    QTest::keyClick(edit_, Qt::Key_Return);
+    QTest::keyClicks(edit_, QStringLiteral(" again"));
+    composer_->accepted();
+    QCOMPARE(composer_->text(), QStringLiteral("again"));
+  }
+
   void failedSendKeepsTheTextAndSaysWhy() {
     QSignalSpy sent(composer_.get(), &Composer::sendRequested);
     QTest::keyClicks(edit_, QStringLiteral("hello"));

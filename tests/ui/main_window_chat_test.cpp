@@ -162,6 +162,23 @@ class MainWindowChatTest final : public QObject {
     QCOMPARE(harness_->controller().messages().size(), std::size_t{2});
   }
 
+  void aDraftOutlivesAnEditThatIsGivenUpOrSent() {
+    QVERIFY(!harness_->answerTo(u"Hello!"_s).isEmpty());
+    auto& composer = harness_->find<ui::Composer>(u"composer"_s);
+    composer.setText(u"half a thought"_s);
+    emit transcript().editRequested(harness_->controller().messages().front().id);
+    QCOMPARE(composer.text(), u"Hello!"_s);
+    QTest::keyClick(&harness_->composerField(), Qt::Key_Escape);
+    QVERIFY(!composer.isEditing());
+    QCOMPARE(composer.text(), u"half a thought"_s);
+
+    emit transcript().editRequested(harness_->controller().messages().front().id);
+    composer.setText(QString());
+    QVERIFY(!harness_->answerTo(u"Good day!"_s).isEmpty());
+    QVERIFY(!composer.isEditing());
+    QCOMPARE(composer.text(), u"half a thought"_s);
+  }
+
   void aQuestionLongerThanTheContextIsRefusedAndKept() {
     auto& composer = harness_->find<ui::Composer>(u"composer"_s);
     const QString question = u"word "_s.repeated(4000).trimmed();

@@ -179,6 +179,36 @@ class MainWindowDocumentTest final : public QObject {
     QCOMPARE(table().item(0, 3)->text(), u"Yes"_s);
   }
 
+  void aQuestionAskedBesideAnOpenDocumentIsAboutThatDocument() {
+    harness_->window().openDocument(sampleDocumentPath());
+    QVERIFY(harness_->waitForCandidate());
+    const SampleQuestion sample = sampleQuestions()[0];
+    QCOMPARE(harness_->answerTo(sample.question), sample.answer);
+    QCOMPARE(harness_->controller().documents().size(), std::size_t{1});
+    QVERIFY(!harness_->controller().pendingDocument().has_value());
+  }
+
+  void aQuestionAskedWhileADocumentIsBeingOpenedWaitsForIt() {
+    harness_->window().openDocument(sampleDocumentPath());
+    const SampleQuestion sample = sampleQuestions()[0];
+    QCOMPARE(harness_->answerTo(sample.question), sample.answer);
+    QCOMPARE(harness_->controller().documents().size(), std::size_t{1});
+  }
+
+  void aQuestionAboutADocumentThatDoesNotFitIsRefusedWithNumbersAndKept() {
+    writeFile(path(u"long.txt"_s), QByteArray("The lamp is in the hall. ").repeated(400));
+    harness_->window().openDocument(path(u"long.txt"_s));
+    QVERIFY(harness_->waitForCandidate());
+    harness_->ask(u"Where is the lamp?"_s);
+    QVERIFY2(label(u"composerHint"_s).contains(u"2,048"_s) &&
+                 label(u"composerHint"_s).contains(u"long.txt"_s),
+             qPrintable(label(u"composerHint"_s)));
+    QCOMPARE(harness_->find<ui::Composer>(u"composer"_s).text(), u"Where is the lamp?"_s);
+    QCOMPARE(harness_->controller().activity(), app::Activity::kIdle);
+    QVERIFY(harness_->controller().messages().empty());
+    QVERIFY(harness_->controller().pendingDocument().has_value());
+  }
+
   void whatCannotBeOpenedIsSaidInOneSentence_data() {
     QTest::addColumn<QString>("name");
     QTest::addColumn<QByteArray>("bytes");
