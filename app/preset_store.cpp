@@ -72,6 +72,7 @@ QString cacheConfigToJson(const engine::KvCacheConfig& config) {
   object.insert(u"group_size", config.groupSize);
   object.insert(u"residual_length", qint64{config.residualLength});
   object.insert(u"sink_length", qint64{config.sinkLength});
+  object.insert(u"sliding_window", qint64{config.slidingWindow});
   object.insert(u"first_layers", config.firstLayers);
   object.insert(u"first_layers_key_bits", config.firstLayersKeyNbits);
   object.insert(u"first_layers_value_bits", config.firstLayersValueNbits);
@@ -97,6 +98,7 @@ engine::KvCacheConfig cacheConfigFromJson(const QString& json) {
   config.groupSize = object.value(u"group_size").toInt(config.groupSize);
   config.residualLength = object.value(u"residual_length").toInteger(config.residualLength);
   config.sinkLength = object.value(u"sink_length").toInteger(config.sinkLength);
+  config.slidingWindow = object.value(u"sliding_window").toInteger(config.slidingWindow);
   config.firstLayers = object.value(u"first_layers").toInt(config.firstLayers);
   config.firstLayersKeyNbits =
       object.value(u"first_layers_key_bits").toInt(config.firstLayersKeyNbits);
@@ -114,7 +116,10 @@ engine::KvCacheConfig cacheConfigFromJson(const QString& json) {
 
 QString cacheConfigSummary(const engine::KvCacheConfig& config) {
   const bool isExact = config.keyNbits == 16 && config.valueNbits == 16;
-  if (isExact && config.firstLayers == 0) return QStringLiteral("16 bits, exact");
+  const QString window = config.slidingWindow > 0
+                             ? QStringLiteral(", window of %1 tokens").arg(config.slidingWindow)
+                             : QString();
+  if (isExact && config.firstLayers == 0) return QStringLiteral("16 bits, exact") + window;
   QString summary = QStringLiteral("K%1 V%2, groups of %3, residual %4")
                         .arg(config.keyNbits)
                         .arg(config.valueNbits)
@@ -126,7 +131,7 @@ QString cacheConfigSummary(const engine::KvCacheConfig& config) {
                    .arg(config.firstLayersKeyNbits)
                    .arg(config.firstLayersValueNbits);
   }
-  return summary;
+  return summary + window;
 }
 
 }  // namespace longhand::app

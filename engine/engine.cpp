@@ -154,6 +154,7 @@ MemoryReport Engine::memory() const {
   report.cachedTokens = impl_->counts.cachedTokens;
   report.packedTokens = impl_->counts.packedTokens;
   report.exactTokens = impl_->counts.exactTokens;
+  report.forgottenTokens = impl_->counts.forgottenTokens;
   return report;
 }
 

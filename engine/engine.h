@@ -79,7 +79,8 @@ struct GenerateResult {
   std::vector<std::int32_t> tokens;  // generated, without EOS
   StopReason stopReason = StopReason::kEndOfText;
   std::int64_t promptTokens = 0;
-  std::int64_t reusedTokens = 0;  // of the prompt
+  std::int64_t reusedTokens = 0;     // of the prompt
+  std::int64_t forgottenTokens = 0;  // at the end: behind the sliding window, no longer read
   double prefillSeconds = 0.0;
   double firstTokenSeconds = 0.0;       // from the call to the first token
   double decodeSeconds = 0.0;           // of the tokens after the first
@@ -97,6 +98,7 @@ struct MemoryReport {
   std::int64_t cachedTokens = 0;
   std::int64_t packedTokens = 0;
   std::int64_t exactTokens = 0;
+  std::int64_t forgottenTokens = 0;  // of the cached ones: a sliding window no longer reads them
 };
 
 class Engine {

@@ -124,6 +124,7 @@ GenerateResult generateText(Session& session, const Tokenizer* tokenizer,
     session.step(token);
   }
 
+  result.forgottenTokens = session.forgottenTokens();
   const std::string rest = text.finish();
   if (!rest.empty()) emit(rest, result.tokens.empty() ? -1 : result.tokens.back());
   const auto nGenerated = static_cast<std::int64_t>(result.tokens.size());

@@ -1,214 +1,16 @@
 #include "engine/kv_cache.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
-#include <cstring>
-#include <span>
 #include <utility>
-#include <vector>
 
-#include "engine/error.h"
-#include "engine/kv_arena.h"
-#include "kernels/page_layout.h"
+#include "engine/kv_cache_impl.h"
 
 namespace longhand::engine {
-namespace {
 
 using kernels::AttentionShape;
 using kernels::ExactSpan;
-using kernels::PageFormat;
 using kernels::PageRef;
-
-constexpr std::uint64_t kAlignmentBytes = 64;
-
-/// Keys, or values, of `tokens` exact tokens of one layer.
-std::uint64_t exactBytes(const KvCacheConfig& config, const AttentionShape& shape,
-                         std::int64_t tokens) {
-  const std::uint64_t bytes =
-      kernels::bytesOf(config.exactType, shape.nKvHeads * shape.headDim * tokens);
-  return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-}
-
-std::int64_t ringCapacity(const KvCacheConfig& config) {
-  return config.residualLength + config.groupSize;
-}
-
-/// Sink and ring of one layer.
-std::uint64_t exactLayerBytes(const KvCacheConfig& config, const AttentionShape& shape) {
-  return 2 * (exactBytes(config, shape, config.sinkLength) +
-              exactBytes(config, shape, ringCapacity(config)));
-}
-
-/// Pages that become due when the residual has gathered `tokens` tokens.
-std::int64_t duePages(const KvCacheConfig& config, std::int64_t tokens) {
-  return std::max<std::int64_t>(0, tokens - config.residualLength) / config.groupSize;
-}
-
-void addDemand(std::vector<PageDemand>& demands, const PageFormat& format, std::int64_t nPages) {
-  const auto same = std::find_if(demands.begin(), demands.end(),
-                                 [&](const PageDemand& d) { return d.format == format; });
-  if (same == demands.end()) {
-    demands.push_back({format, nPages});
-  } else {
-    same->nPages += nPages;
-  }
-}
-
-/// Page demand of all layers, `nPagesPerLayer` in each, by format.
-std::vector<PageDemand> pageDemands(const KvCacheConfig& config, std::int64_t nLayers,
-                                    std::int64_t nPagesPerLayer) {
-  std::vector<PageDemand> demands;
-  for (std::int64_t layer = 0; layer < nLayers; ++layer) {
-    addDemand(demands, config.pageFormat(layer), nPagesPerLayer);
-  }
-  return demands;
-}
-
-std::uint64_t pageTableBytes(std::int64_t nLayers, std::int64_t nPagesPerLayer) {
-  return static_cast<std::uint64_t>(nLayers * nPagesPerLayer) * sizeof(PageRef);
-}
-
-/// Up to two stretches of a ring.
-struct Stretches {
-  std::array<ExactSpan, 2> spans;
-  std::size_t count = 0;
-};
-
-}  // namespace
-
-MemoryUse kvCacheUse(const KvCacheConfig& config, const AttentionShape& shape, std::int64_t nLayers,
-                     std::int64_t tokens) {
-  MemoryUse use;
-  use[MemoryCategory::kKvExact] =
-      exactLayerBytes(config, shape) * static_cast<std::uint64_t>(nLayers);
-  const std::int64_t nPages = duePages(config, tokens - config.sinkLength);
-  for (const PageDemand& demand : pageDemands(config, nLayers, nPages)) {
-    const MemoryUse one = pageUse(demand.format, shape);
-    for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
-      use.bytes[i] += one.bytes[i] * static_cast<std::uint64_t>(demand.nPages);
-    }
-  }
-  use[MemoryCategory::kWorkspace] += pageTableBytes(nLayers, nPages);
-  return use;
-}
-
-std::uint64_t kvUndoBytes(const KvCacheConfig& config, const AttentionShape& shape,
-                          std::int64_t nLayers) {
-  return 2 * static_cast<std::uint64_t>(nLayers) *
-         exactBytes(config, shape, ringCapacity(config) - 1);
-}
-
-struct KvCache::Impl {
-  using Counts = KvCacheCounts;
-  struct Layer {
-    PageFormat format;
-    Counts counts;
-    std::vector<PageRef> pages;      // host copy of the layer's page table
-    std::array<ExactSpan, 3> exact;  // what view() shows: sink, residual in one or two stretches
-    std::size_t nExact = 0;
-    bool isAppended = false;  // in the chunk at hand
-  };
-
-  Impl(kernels::Backend& backendIn, MemoryLedger& ledgerIn, const AttentionShape& shapeIn,
-       std::int64_t nLayers, const KvCacheConfig& configIn)
-      : backend(backendIn),
-        ledger(ledgerIn),
-        shape(shapeIn),
-        config(configIn),
-        arena(backendIn, ledgerIn, shapeIn) {
-    config.validate();
-    layers.resize(static_cast<std::size_t>(nLayers));
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      layers[i].format = config.pageFormat(static_cast<std::int64_t>(i));
-    }
-  }
-
-  std::int64_t nLayers() const { return static_cast<std::int64_t>(layers.size()); }
-
-  /// One of the parts of exactMemory: [layer][sink keys, sink values, ring keys, ring values].
-  ExactSpan exactPart(std::size_t layer, bool ring) const {
-    const std::int64_t capacity = ring ? ringCapacity(config) : config.sinkLength;
-    const std::uint64_t sinkBytes = exactBytes(config, shape, config.sinkLength);
-    std::byte* start =
-        exactMemory.data() + exactLayerBytes(config, shape) * layer + (ring ? 2 * sinkBytes : 0);
-    return {config.exactType, start, start + exactBytes(config, shape, capacity), capacity, 0};
-  }
-  ExactSpan sink(std::size_t layer) const { return exactPart(layer, false); }
-  ExactSpan ring(std::size_t layer) const { return exactPart(layer, true); }
-
-  /// Where the layer keeps `nTokens` tokens of its residual, counted from the ring's first slot.
-  Stretches ringStretches(std::size_t layer, std::int64_t firstToken, std::int64_t nTokens) const {
-    const ExactSpan whole = ring(layer);
-    Stretches result;
-    std::int64_t slot = (layers[layer].counts.ringFirst + firstToken) % whole.tokenCapacity;
-    while (nTokens > 0) {
-      const std::int64_t run = std::min(nTokens, whole.tokenCapacity - slot);
-      result.spans[result.count++] = whole.slice(slot, run, shape.headDim);
-      nTokens -= run;
-      slot = 0;
-    }
-    return result;
-  }
-
-  void refreshExact(std::size_t layer) {
-    Layer& each = layers[layer];
-    each.nExact = 0;
-    if (each.counts.sinkTokens > 0) {
-      each.exact[each.nExact++] = sink(layer).slice(0, each.counts.sinkTokens, shape.headDim);
-    }
-    const Stretches residual = ringStretches(layer, 0, each.counts.ringTokens);
-    for (std::size_t i = 0; i < residual.count; ++i) each.exact[each.nExact++] = residual.spans[i];
-  }
-
-  PageRef* table(std::size_t layer) const {
-    auto* start = static_cast<PageRef*>(static_cast<void*>(pageTable.data()));
-    return start + static_cast<std::int64_t>(layer) * tableCapacity;
-  }
-
-  /// Brings entries [first, pages.size()) of the layer's table in backend memory up to date.
-  void uploadTable(std::size_t layer, std::size_t first) {
-    const std::vector<PageRef>& pages = layers[layer].pages;
-    if (first >= pages.size()) return;
-    const std::span<const std::byte> entries = std::as_bytes(std::span(pages).subspan(first));
-    void* destination = table(layer) + first;
-    backend.upload(static_cast<std::byte*>(destination), entries.data(), entries.size());
-  }
-
-  void dropPages(std::size_t layer, std::int64_t nPages) {
-    Layer& each = layers[layer];
-    while (static_cast<std::int64_t>(each.pages.size()) > nPages) {
-      arena.give(each.pages.back().format, each.pages.back().data);
-      each.pages.pop_back();
-    }
-    each.counts.nPages = nPages;
-  }
-
-  std::int64_t pagesToCome(std::int64_t tokens) const {
-    const Counts& now = layers.front().counts;
-    return duePages(config, now.ringTokens + tokens - std::max(now.length(), config.sinkLength));
-  }
-
-  void takePages(const Counts& counts, std::span<const std::vector<PageRef>> tables);
-  void packDuePages(std::size_t layer, const ExactSpan& rest, std::int64_t nPages);
-  void storeRing(std::size_t layer, const ExactSpan& rest, std::int64_t firstToken);
-  void saveResidual(std::size_t layer);
-  void restoreResidual(std::size_t layer);
-  ExactSpan undoSpan(std::size_t layer) const;
-
-  kernels::Backend& backend;
-  MemoryLedger& ledger;
-  AttentionShape shape;
-  KvCacheConfig config;
-  KvArena arena;
-  BackendBuffer exactMemory;  // [nLayers][sink, ring]
-  BackendBuffer pageTable;    // PageRef [nLayers, tableCapacity]
-  std::int64_t tableCapacity = 0;
-  std::vector<Layer> layers;
-  std::int64_t chunkTokens = 0;  // 0: no chunk at hand
-  Counts before;                 // of all layers, at beginChunk
-  BackendBuffer undo;            // residuals that the chunk overwrites, [nLayers][keys, values]
-};
 
 KvCache::KvCache(kernels::Backend& backend, MemoryLedger& ledger, const AttentionShape& shape,
                  std::int64_t nLayers, const KvCacheConfig& config)
@@ -218,70 +20,58 @@ KvCache::~KvCache() = default;
 
 const KvCacheConfig& KvCache::config() const { return impl_->config; }
 
-std::int64_t KvCache::length() const { return packedTokens() + exactTokens(); }
+std::int64_t KvCache::length() const { return counts().length(); }
 
 std::int64_t KvCache::packedTokens() const { return counts().packedTokens; }
 
 std::int64_t KvCache::exactTokens() const { return counts().sinkTokens + counts().ringTokens; }
 
-std::uint64_t KvCache::untouchedBytes() const { return impl_->arena.untouchedBytes(); }
+std::int64_t KvCache::forgottenTokens() const { return counts().forgottenTokens; }
 
 MemoryUse KvCache::unusedBytes() const {
   const Impl& m = *impl_;
   MemoryUse unused = m.arena.unusedBytes();
-  if (m.exactMemory.data() == nullptr) return unused;
   const std::uint64_t tokenBytes =
       2 * kernels::bytesOf(m.config.exactType, m.shape.nKvHeads * m.shape.headDim);
-  std::uint64_t usedBytes = 0;
   for (const Impl::Layer& layer : m.layers) {
-    usedBytes +=
-        tokenBytes * static_cast<std::uint64_t>(layer.counts.sinkTokens + layer.counts.ringTokens);
+    const auto tokens =
+        static_cast<std::uint64_t>(layer.counts.sinkTokens + layer.counts.ringTokens);
+    if (layer.memory.data() == nullptr) continue;
+    unused[MemoryCategory::kKvExact] += layer.memory.sizeBytes() - tokenBytes * tokens;
   }
-  unused[MemoryCategory::kKvExact] += m.exactMemory.sizeBytes() - usedBytes;
   return unused;
 }
 
-void KvCache::reserve(std::int64_t tokens) {
-  Impl& m = *impl_;
-  assert(m.chunkTokens == 0);
-  if (tokens <= length()) return;
-  const std::int64_t nPages = m.pagesToCome(tokens);
-  const std::int64_t capacity = m.layers.front().counts.nPages + nPages;
-
-  BackendBuffer exactMemory;
-  if (m.exactMemory.data() == nullptr) {
-    const std::uint64_t bytes =
-        exactLayerBytes(m.config, m.shape) * static_cast<std::uint64_t>(m.nLayers());
-    requireFreeMemory(m.backend, bytes);
-    exactMemory = BackendBuffer(m.backend, m.ledger, MemoryCategory::kKvExact, bytes);
-  }
-  BackendBuffer pageTable;
-  if (capacity > m.tableCapacity) {
-    pageTable = BackendBuffer(m.backend, m.ledger, MemoryCategory::kWorkspace,
-                              pageTableBytes(m.nLayers(), capacity));
-  }
-  m.arena.reserve(pageDemands(m.config, m.nLayers(), nPages));
-
-  if (exactMemory.data() != nullptr) m.exactMemory = std::move(exactMemory);
-  if (pageTable.data() != nullptr) {
-    m.pageTable = std::move(pageTable);
-    m.tableCapacity = capacity;
-    for (std::size_t layer = 0; layer < m.layers.size(); ++layer) m.uploadTable(layer, 0);
-  }
-}
-
-void KvCache::shrinkTo(std::int64_t tokens) {
-  Impl& m = *impl_;
-  assert(m.chunkTokens == 0);
-  m.arena.shrink(pageDemands(m.config, m.nLayers(), m.pagesToCome(std::max(tokens, length()))));
-}
-
 KvCacheCounts KvCache::counts() const {
-  return impl_->chunkTokens > 0 ? impl_->before : impl_->layers.front().counts;
+  const Impl::Layer& front = impl_->layers.front();
+  return impl_->chunkTokens > 0 ? front.before : front.counts;
 }
 
 std::span<const PageRef> KvCache::pages(std::int64_t layer) const {
   return impl_->layers[static_cast<std::size_t>(layer)].pages;
+}
+
+std::uint64_t KvCache::untouchedBytes() const { return impl_->arena.untouchedBytes(); }
+
+void KvCache::reserve(std::int64_t tokens, std::int64_t chunkToCome) {
+  Impl& m = *impl_;
+  assert(m.chunkTokens == 0);
+  if (tokens <= length()) return;
+  const bool isNew = m.layers.front().memory.data() == nullptr;
+  if (isNew) m.takeExactMemory(m.config.sinkLength, ringCapacityOf(m.config));
+  try {
+    const Impl::Demands demands = m.demandsUpTo(tokens, chunkToCome);
+    m.growTable(m.counts().nPages + demands.mostInALayer);
+    m.arena.reserve(demands.pages);
+  } catch (...) {
+    if (isNew) m.dropExactMemory();
+    throw;
+  }
+}
+
+void KvCache::shrinkTo(std::int64_t tokens) {
+  assert(impl_->chunkTokens == 0);
+  impl_->arena.shrink(impl_->demandsUpTo(tokens, 1).pages);
 }
 
 kernels::KvView KvCache::view(std::int64_t layer) const {
@@ -294,19 +84,24 @@ kernels::KvView KvCache::view(std::int64_t layer) const {
 void KvCache::beginChunk(std::int64_t nTokens) {
   Impl& m = *impl_;
   assert(m.chunkTokens == 0 && nTokens > 0);
-  const Impl::Counts& now = m.layers.front().counts;
-  const std::int64_t toSink = std::min(nTokens, m.config.sinkLength - now.sinkTokens);
-  const bool overwrites =
-      now.ringTokens > 0 && now.ringTokens + nTokens - toSink > ringCapacity(m.config);
-  if (overwrites) {
-    const std::uint64_t bytes =
-        2 * static_cast<std::uint64_t>(m.nLayers()) * exactBytes(m.config, m.shape, now.ringTokens);
+  const Impl::Counts& now = m.counts();
+  const std::int64_t gathered = now.ringTokens + nTokens - std::min(nTokens, m.sinkRoom(now));
+  if (now.ringTokens > 0 && gathered > m.ringCapacity) {
+    const std::uint64_t bytes = 2 * static_cast<std::uint64_t>(m.nLayers()) *
+                                exactBytes(m.config.exactType, m.shape, now.ringTokens);
     requireFreeMemory(m.backend, bytes);
     m.undo = BackendBuffer(m.backend, m.ledger, MemoryCategory::kWorkspace, bytes);
   }
-  m.before = now;
   m.chunkTokens = nTokens;
-  for (Impl::Layer& layer : m.layers) layer.isAppended = false;
+  m.skippedPages = 0;
+  if (m.config.slidingWindow > 0 && gathered > heldTokens(m.config)) {
+    m.skippedPages = std::min((gathered - heldTokens(m.config)) / m.config.groupSize,
+                              duePages(m.config, gathered));
+  }
+  for (Impl::Layer& layer : m.layers) {
+    layer.before = layer.counts;
+    layer.isAppended = false;
+  }
 }
 
 void KvCache::append(std::int64_t layer, const ExactSpan& chunk) {
@@ -316,34 +111,38 @@ void KvCache::append(std::int64_t layer, const ExactSpan& chunk) {
   assert(m.chunkTokens > 0 && chunk.nTokens == m.chunkTokens && !each.isAppended);
   assert(chunk.type == m.config.exactType);
 
-  const std::int64_t toSink = std::min(m.chunkTokens, m.config.sinkLength - each.counts.sinkTokens);
+  const std::int64_t toSink = std::min(m.chunkTokens, m.sinkRoom(each.counts));
   if (toSink > 0) {
     m.backend.copyExact(m.shape, chunk, 0, m.sink(index), each.counts.sinkTokens, toSink);
   }
   const ExactSpan rest = chunk.slice(toSink, m.chunkTokens - toSink, m.shape.headDim);
   const std::int64_t gathered = each.counts.ringTokens + rest.nTokens;
   const std::int64_t nPages = duePages(m.config, gathered);
-  const std::int64_t nPacked = nPages * m.config.groupSize;
+  const std::int64_t nLeaving = nPages * m.config.groupSize;
+  const std::int64_t nSkipped = m.skippedPages * m.config.groupSize;
 
-  m.packDuePages(index, rest, nPages);
+  m.packDuePages(index, rest, m.skippedPages, nPages);
   if (m.undo.data() != nullptr) m.saveResidual(index);
-  m.storeRing(index, rest, std::max(each.counts.ringTokens, nPacked));
+  m.storeRing(index, rest, std::max(each.counts.ringTokens, nLeaving));
 
   each.counts.sinkTokens += toSink;
-  each.counts.nPages += nPages;
-  each.counts.packedTokens += nPacked;
-  each.counts.ringFirst = (each.counts.ringFirst + nPacked) % ringCapacity(m.config);
-  each.counts.ringTokens = gathered - nPacked;
+  each.counts.nPages += nPages - m.skippedPages;
+  each.counts.forgottenTokens += nSkipped;
+  each.counts.packedTokens += nLeaving - nSkipped;
+  each.counts.ringFirst = (each.counts.ringFirst + nLeaving) % m.ringCapacity;
+  each.counts.ringTokens = gathered - nLeaving;
   each.isAppended = true;
   m.refreshExact(index);
 }
 
-/// Packs the oldest tokens of [residual | rest of the chunk].
-void KvCache::Impl::packDuePages(std::size_t layer, const ExactSpan& rest, std::int64_t nPages) {
+/// Packs pages [firstPage, endPage) of [residual | rest of the chunk], counted from its oldest
+/// token.
+void KvCache::Impl::packDuePages(std::size_t layer, const ExactSpan& rest, std::int64_t firstPage,
+                                 std::int64_t endPage) {
   Layer& each = layers[layer];
   const std::int64_t group = config.groupSize;
   const std::int64_t residual = each.counts.ringTokens;
-  for (std::int64_t page = 0; page < nPages; ++page) {
+  for (std::int64_t page = firstPage; page < endPage; ++page) {
     const std::int64_t first = page * group;
     const std::int64_t fromRing = std::clamp<std::int64_t>(residual - first, 0, group);
     const Stretches old = ringStretches(layer, first, fromRing);
@@ -362,7 +161,7 @@ void KvCache::Impl::packDuePages(std::size_t layer, const ExactSpan& rest, std::
                      ref.data);
     each.pages.push_back(ref);
   }
-  uploadTable(layer, each.pages.size() - static_cast<std::size_t>(nPages));
+  uploadTable(layer, each.pages.size() - static_cast<std::size_t>(endPage - firstPage));
 }
 
 /// Writes tokens [firstToken, end) of [residual | rest of the chunk] to the ring. Token i always
@@ -377,13 +176,14 @@ void KvCache::Impl::storeRing(std::size_t layer, const ExactSpan& rest, std::int
 }
 
 ExactSpan KvCache::Impl::undoSpan(std::size_t layer) const {
-  const std::uint64_t bytes = exactBytes(config, shape, before.ringTokens);
+  const std::int64_t tokens = layers[layer].before.ringTokens;
+  const std::uint64_t bytes = exactBytes(config.exactType, shape, tokens);
   std::byte* start = undo.data() + 2 * bytes * layer;
-  return {config.exactType, start, start + bytes, before.ringTokens, before.ringTokens};
+  return {config.exactType, start, start + bytes, tokens, tokens};
 }
 
 void KvCache::Impl::saveResidual(std::size_t layer) {
-  const Stretches residual = ringStretches(layer, 0, before.ringTokens);
+  const Stretches residual = ringStretches(layer, 0, layers[layer].before.ringTokens);
   std::int64_t saved = 0;
   for (std::size_t i = 0; i < residual.count; ++i) {
     const ExactSpan& span = residual.spans[i];
@@ -394,7 +194,7 @@ void KvCache::Impl::saveResidual(std::size_t layer) {
 
 /// Counts must be those of before the chunk.
 void KvCache::Impl::restoreResidual(std::size_t layer) {
-  const Stretches residual = ringStretches(layer, 0, before.ringTokens);
+  const Stretches residual = ringStretches(layer, 0, layers[layer].before.ringTokens);
   std::int64_t restored = 0;
   for (std::size_t i = 0; i < residual.count; ++i) {
     const ExactSpan& span = residual.spans[i];
@@ -407,8 +207,32 @@ void KvCache::commitChunk() {
   Impl& m = *impl_;
   assert(std::all_of(m.layers.begin(), m.layers.end(),
                      [](const Impl::Layer& layer) { return layer.isAppended; }));
+  if (m.config.slidingWindow > 0) {
+    for (std::size_t layer = 0; layer < m.layers.size(); ++layer) m.forgetOldPages(layer);
+  }
   m.undo = BackendBuffer();
   m.chunkTokens = 0;
+}
+
+void KvCache::Impl::forgetOldPages(std::size_t layer) {
+  Layer& each = layers[layer];
+  Counts& now = each.counts;
+  // A skipped page is younger than every page of before the chunk.
+  const std::int64_t nOutdated = skippedPages > 0 ? each.before.nPages : 0;
+  const std::int64_t limit = now.length() - heldTokens(config);
+  std::int64_t nForgotten = 0;
+  for (; nForgotten < now.nPages; ++nForgotten) {
+    const PageRef& page = each.pages[static_cast<std::size_t>(nForgotten)];
+    const std::int64_t end = now.sinkTokens + now.forgottenTokens + page.nTokens;
+    if (nForgotten >= nOutdated && end > limit) break;
+    arena.give(page.format, page.data);
+    now.forgottenTokens += page.nTokens;
+    now.packedTokens -= page.nTokens;
+  }
+  if (nForgotten == 0) return;
+  each.pages.erase(each.pages.begin(), each.pages.begin() + nForgotten);
+  now.nPages -= nForgotten;
+  uploadTable(layer, 0);
 }
 
 void KvCache::rollbackChunk() {
@@ -416,8 +240,8 @@ void KvCache::rollbackChunk() {
   if (m.chunkTokens == 0) return;
   for (std::size_t layer = 0; layer < m.layers.size(); ++layer) {
     if (!m.layers[layer].isAppended) continue;
-    m.dropPages(layer, m.before.nPages);
-    m.layers[layer].counts = m.before;
+    m.dropPages(layer, m.layers[layer].before.nPages);
+    m.layers[layer].counts = m.layers[layer].before;
     if (m.undo.data() != nullptr) m.restoreResidual(layer);
     m.refreshExact(layer);
   }
@@ -425,15 +249,22 @@ void KvCache::rollbackChunk() {
   m.chunkTokens = 0;
 }
 
+bool KvCache::canTruncateTo(std::int64_t n) const {
+  const Impl::Counts& now = impl_->counts();
+  if (now.forgottenTokens == 0 || n == length() || n <= now.sinkTokens) return true;
+  return now.sinkTokens + now.forgottenTokens <= n - impl_->config.slidingWindow;
+}
+
 void KvCache::truncate(std::int64_t n) {
   Impl& m = *impl_;
-  assert(m.chunkTokens == 0 && n >= 0 && n <= length());
+  assert(m.chunkTokens == 0 && n >= 0 && n <= length() && canTruncateTo(n));
   if (n == length()) return;
   for (std::size_t index = 0; index < m.layers.size(); ++index) {
     Impl::Layer& layer = m.layers[index];
     Impl::Counts& counts = layer.counts;
     counts.sinkTokens = std::min(counts.sinkTokens, n);
-    const std::int64_t behindSink = n - counts.sinkTokens;
+    if (n == counts.sinkTokens) counts.forgottenTokens = 0;
+    const std::int64_t behindSink = n - counts.sinkTokens - counts.forgottenTokens;
     counts.ringTokens = std::max<std::int64_t>(0, behindSink - counts.packedTokens);
     while (counts.packedTokens > behindSink) {
       PageRef& last = layer.pages.back();
@@ -455,8 +286,9 @@ std::int64_t KvCache::wholePagePrefix(std::int64_t n) const {
   const Impl& m = *impl_;
   assert(m.chunkTokens == 0 && n >= 0 && n <= length());
   const Impl::Counts& counts = m.layers.front().counts;
-  if (n >= counts.sinkTokens + counts.packedTokens) return n;
-  std::int64_t whole = std::min(n, counts.sinkTokens);
+  const std::int64_t firstPaged = counts.sinkTokens + counts.forgottenTokens;
+  if (n <= firstPaged || n >= firstPaged + counts.packedTokens) return n;
+  std::int64_t whole = firstPaged;
   for (std::size_t page = 0; whole < n; ++page) {
     const std::int64_t end = whole + m.layers.front().pages[page].nTokens;
     if (end <= n) {
@@ -464,7 +296,7 @@ std::int64_t KvCache::wholePagePrefix(std::int64_t n) const {
       continue;
     }
     const bool isExact = std::all_of(m.layers.begin(), m.layers.end(), [page](const auto& layer) {
-      const PageFormat& format = layer.pages[page].format;
+      const kernels::PageFormat& format = layer.pages[page].format;
       return format.keyNbits == 16 && format.valueNbits == 16;
     });
     return isExact ? n : whole;
@@ -479,12 +311,10 @@ void KvCache::clear() {
     layer.counts = {};
     layer.pages.clear();
     layer.nExact = 0;
+    zeroMemory(m.backend, layer.memory.data(), layer.memory.sizeBytes());
+    layer.memory = BackendBuffer();
   }
   m.arena.wipe();
-  if (m.exactMemory.data() != nullptr) {
-    zeroMemory(m.backend, m.exactMemory.data(), m.exactMemory.sizeBytes());
-  }
-  m.exactMemory = BackendBuffer();
   m.pageTable = BackendBuffer();
   m.tableCapacity = 0;
 }
@@ -502,15 +332,8 @@ std::uint64_t KvCache::replacementBytes(std::span<const std::vector<PageRef>> ta
 
 /// Of a new cache: takes memory for `counts` tokens, contents undefined.
 void KvCache::Impl::takePages(const Counts& counts, std::span<const std::vector<PageRef>> tables) {
-  const std::uint64_t exact =
-      exactLayerBytes(config, shape) * static_cast<std::uint64_t>(nLayers());
-  requireFreeMemory(backend, exact);
-  exactMemory = BackendBuffer(backend, ledger, MemoryCategory::kKvExact, exact);
-  if (counts.nPages > 0) {
-    pageTable = BackendBuffer(backend, ledger, MemoryCategory::kWorkspace,
-                              pageTableBytes(nLayers(), counts.nPages));
-    tableCapacity = counts.nPages;
-  }
+  takeExactMemory(std::max(config.sinkLength, counts.sinkTokens), ringCapacityOf(config));
+  growTable(counts.nPages);
   std::vector<PageDemand> demands;
   for (const std::vector<PageRef>& table : tables) {
     for (const PageRef& page : table) addDemand(demands, page.format, 1);

@@ -8,8 +8,15 @@
 // The exact tokens behind the sink lie in a ring of residualLength + groupSize tokens, so nothing
 // is ever moved: packing advances the ring's start, and a view has one or two spans of it.
 //
+// Sliding window (config.slidingWindow W > 0): pages whose tokens are all older than the newest W
+// (and a margin, heldTokens) are freed when a chunk is committed; the sink stays. Positions stay
+// absolute: length() counts forgotten tokens, too.
+//
+// convert() is in engine/kv_convert.cpp: pages may have different formats, and more tokens than the
+// config's sinkLength may be in the sink, after it.
+//
 // Protocol of one chunk of n tokens (layer by layer; layers may be appended in any order):
-//   cache.reserve(cache.length() + n);
+//   cache.reserve(cache.length() + n, n);
 //   cache.beginChunk(n);
 //   for each layer: attend(view(layer), chunk K and V); cache.append(layer, chunk);
 //   cache.commitChunk();                 // or rollbackChunk(): everything is as before beginChunk
@@ -29,12 +36,13 @@ namespace longhand::engine {
 /// How many tokens stand where: the same in all layers, except while a chunk is being appended.
 struct KvCacheCounts {
   std::int64_t sinkTokens = 0;
-  std::int64_t packedTokens = 0;  // sum of the pages' valid tokens
+  std::int64_t forgottenTokens = 0;  // behind the sink, no longer read
+  std::int64_t packedTokens = 0;     // sum of the pages' valid tokens
   std::int64_t nPages = 0;
   std::int64_t ringFirst = 0;  // slot of the oldest token of the residual
   std::int64_t ringTokens = 0;
 
-  std::int64_t length() const { return sinkTokens + packedTokens + ringTokens; }
+  std::int64_t length() const { return sinkTokens + forgottenTokens + packedTokens + ringTokens; }
 };
 
 /// Owner: one Session. Not thread-safe. The backend and the ledger must outlive it.
@@ -48,13 +56,16 @@ class KvCache {
   ~KvCache();
 
   const KvCacheConfig& config() const;
-  std::int64_t length() const;        // committed tokens
-  std::int64_t packedTokens() const;  // of them in pages
-  std::int64_t exactTokens() const;   // sink and residual
+  std::int64_t length() const;           // committed tokens
+  std::int64_t packedTokens() const;     // of them in pages
+  std::int64_t exactTokens() const;      // sink and residual
+  std::int64_t forgottenTokens() const;  // behind the sink, no longer read
 
   /// Takes the memory that `tokens` tokens will need, so that no append can fail later. Throws
   /// kOutOfMemory; the cache is then unchanged. Fewer tokens than before change nothing.
-  void reserve(std::int64_t tokens);
+  /// `chunkToCome` only matters to a sliding window: its pages are freed when a chunk is committed,
+  /// so that longer chunks need more of them at once.
+  void reserve(std::int64_t tokens, std::int64_t chunkToCome = 1);
   /// Gives back memory that `tokens` tokens will not need, where whole slabs of it are empty.
   void shrinkTo(std::int64_t tokens);
   /// Reserved bytes that were never written: a CPU's free memory does not know of them yet.
@@ -84,8 +95,11 @@ class KvCache {
   /// Any number of layers may have been appended. What view() shows is bit-equal to before.
   void rollbackChunk();
 
-  /// Keeps the first n tokens (0 <= n <= length). Inside a page the valid count is lowered; later
-  /// tokens start in the residual.
+  /// False where a sliding window has forgotten what the newest W of the first n tokens need:
+  /// those tokens must then be read again from the start.
+  bool canTruncateTo(std::int64_t n) const;
+  /// Keeps the first n tokens (0 <= n <= length, canTruncateTo(n)). Inside a page the valid count
+  /// is lowered; later tokens start in the residual.
   void truncate(std::int64_t n);
   /// The most tokens, at most n, that truncate() keeps without cutting a quantized page. The codes
   /// of a cut page owe their scales to the tokens behind the cut, too.
@@ -107,9 +121,10 @@ class KvCache {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Bytes of a cache that holds `tokens` tokens, by category: what reserve(tokens) allocates.
+/// Bytes of a cache that holds `tokens` tokens, by category: what reserve(tokens) allocates, with
+/// `chunkTokens` as in reserve.
 MemoryUse kvCacheUse(const KvCacheConfig& config, const kernels::AttentionShape& shape,
-                     std::int64_t nLayers, std::int64_t tokens);
+                     std::int64_t nLayers, std::int64_t tokens, std::int64_t chunkTokens = 1);
 /// The most that beginChunk allocates until the chunk ends.
 std::uint64_t kvUndoBytes(const KvCacheConfig& config, const kernels::AttentionShape& shape,
                           std::int64_t nLayers);

@@ -8,6 +8,7 @@ namespace longhand::engine {
 namespace {
 
 constexpr std::int64_t kMaxExactTokens = 4096;
+constexpr std::int64_t kMaxSlidingWindow = std::int64_t{1} << 30U;  // as the longest context
 
 void requireNbits(int nbits, const char* name) {
   if (nbits == 16 || nbits == 8 || nbits == 4 || nbits == 2) return;
@@ -44,6 +45,7 @@ void KvCacheConfig::validate() const {
   }
   requireRange(residualLength, kMaxExactTokens, "The residual length");
   requireRange(sinkLength, kMaxExactTokens, "The sink length");
+  requireRange(slidingWindow, kMaxSlidingWindow, "The sliding window");
   requireRange(firstLayers, 1024, "The number of first layers with bits of their own");
   requireNbits(firstLayersKeyNbits, "The bits of keys in the first layers");
   requireNbits(firstLayersValueNbits, "The bits of values in the first layers");

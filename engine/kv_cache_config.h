@@ -13,6 +13,7 @@ struct KvCacheConfig {
   int groupSize = 64;                 // 32, 64 or 128
   std::int64_t residualLength = 256;  // newest tokens kept exactly, 0 to 4096
   std::int64_t sinkLength = 4;        // first tokens kept exactly, 0 to 4096
+  std::int64_t slidingWindow = 0;     // newest tokens that are still read, besides the sink; 0: all
   int firstLayers = 0;                // the first layers that use the two bits below instead
   int firstLayersKeyNbits = 4;
   int firstLayersValueNbits = 4;

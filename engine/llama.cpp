@@ -62,7 +62,7 @@ bool Llama::forward(KvCache& cache, const Chunk& chunk) {
   assert(!chunk.tokens.empty());
   const auto nTokens = static_cast<std::int64_t>(chunk.tokens.size());
   const std::int64_t end = cache.length() + nTokens;
-  cache.reserve(end);
+  cache.reserve(end, nTokens);
   prepareWorkspace(cache, chunk);
   rope_.prepare(cache.length(), nTokens, std::max(chunk.sequenceLength, end));
 

@@ -5,6 +5,7 @@
 #include "engine/kv_cache.h"
 #include "engine/llama.h"
 #include "engine/llama_workspace.h"
+#include "engine/session.h"
 #include "engine/weight_format.h"
 #include "engine/weight_specs.h"
 
@@ -50,12 +51,12 @@ std::int64_t largestFitting(std::int64_t high, const Fits& fits) {
 MemoryUse planMemory(const PlanRequest& request) {
   const ModelConfig& model = request.model;
   const kernels::AttentionShape shape = attentionShape(model);
-  MemoryUse use = kvCacheUse(request.cache, shape, model.nLayers, request.contextLength);
-  use[MemoryCategory::kWeights] =
-      request.weightBytes != 0 ? request.weightBytes : plannedWeightBytes(model, request.weights);
   const std::int64_t chunk = request.chunkTokens == 0
                                  ? request.contextLength
                                  : std::min(request.chunkTokens, request.contextLength);
+  MemoryUse use = kvCacheUse(request.cache, shape, model.nLayers, request.contextLength, chunk);
+  use[MemoryCategory::kWeights] =
+      request.weightBytes != 0 ? request.weightBytes : plannedWeightBytes(model, request.weights);
   const kernels::DataType exactType = request.cache.exactType;
   std::uint64_t chunkBytes = prefillChunkBytes(model, exactType, chunk);
   if (chunk < request.contextLength) {  // the next one overwrites the residual of the first
@@ -71,13 +72,16 @@ std::int64_t largestContext(const PlanRequest& request, std::uint64_t totalBytes
   PlanRequest plan = request;
   if (plan.weightBytes == 0) plan.weightBytes = plannedWeightBytes(plan.model, plan.weights);
   if (plan.chunkTokens == 0) plan.chunkTokens = kSmallestUsefulChunk;
-  // Every token costs more than a byte, so no context can be longer than this.
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 32U;
-  return largestFitting(static_cast<std::int64_t>(std::min(totalBytes, kMost)),
-                        [&](std::int64_t context) {
-                          plan.contextLength = context;
-                          return planMemory(plan).total() <= totalBytes;
-                        });
+  // Without a sliding window every token costs more than a byte; with one nothing grows with the
+  // context, and what a Session allows is the limit.
+  std::int64_t most = kMaxContextLength;
+  if (plan.cache.slidingWindow == 0 && totalBytes < static_cast<std::uint64_t>(most)) {
+    most = static_cast<std::int64_t>(totalBytes);
+  }
+  return largestFitting(most, [&](std::int64_t context) {
+    plan.contextLength = context;
+    return planMemory(plan).total() <= totalBytes;
+  });
 }
 
 std::int64_t largestChunk(const PlanRequest& request, std::uint64_t totalBytes) {

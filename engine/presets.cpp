@@ -61,6 +61,8 @@ void readField(const std::string& key, const json& value, KvCacheConfig& cache) 
     readNumber(value, key, cache.residualLength);
   } else if (key == "sink_length") {
     readNumber(value, key, cache.sinkLength);
+  } else if (key == "sliding_window") {
+    readNumber(value, key, cache.slidingWindow);
   } else if (key == "first_layers") {
     readNumber(value, key, cache.firstLayers);
   } else if (key == "first_layers_key_bits") {

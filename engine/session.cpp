@@ -88,6 +88,7 @@ void Session::publishCounts() {
   counts_.cachedTokens = cache_.length();
   counts_.packedTokens = cache_.packedTokens();
   counts_.exactTokens = cache_.exactTokens();
+  counts_.forgottenTokens = cache_.forgottenTokens();
   publishUnusedBytes();
 }
 
@@ -101,6 +102,12 @@ void Session::publishUnusedBytes() {
 std::int64_t Session::commonPrefix(std::span<const std::int32_t> prompt) const {
   const auto end = std::mismatch(tokens_.begin(), tokens_.end(), prompt.begin(), prompt.end());
   return end.first - tokens_.begin();
+}
+
+std::int64_t Session::reusablePrefix(std::int64_t n) const {
+  if (!cache_.canTruncateTo(n)) return 0;
+  const std::int64_t whole = cache_.wholePagePrefix(n);
+  return cache_.canTruncateTo(whole) ? whole : 0;
 }
 
 void Session::requireFits(std::span<const std::int32_t> prompt) const {
@@ -162,6 +169,10 @@ PrefillResult Session::prefill(std::span<const std::int32_t> prompt, bool logits
     cache_.shrinkTo(reserved);
     publishCounts();
   }
+  const std::int64_t toCompute = nTokens - kept;
+  if (toCompute > 0) {
+    cache_.reserve(nTokens, chunkTokens_ > 0 ? std::min(chunkTokens_, toCompute) : toCompute);
+  }
   cache_.reserve(reserved);
   publishUnusedBytes();
 
@@ -204,7 +215,7 @@ bool Session::evaluate(const Evaluation& evaluation) {
   requireFits(evaluation.tokens);
   const auto nTokens = static_cast<std::int64_t>(evaluation.tokens.size());
   clear();
-  cache_.reserve(nTokens);
+  cache_.reserve(nTokens, evaluation.stepwise ? 1 : nTokens);
   while (length() < nTokens) {
     const std::int64_t first = length();
     const std::int64_t rest = nTokens - first;

@@ -26,6 +26,7 @@ struct SessionCounts {
   std::atomic<std::int64_t> cachedTokens{0};
   std::atomic<std::int64_t> packedTokens{0};
   std::atomic<std::int64_t> exactTokens{0};
+  std::atomic<std::int64_t> forgottenTokens{0};
   std::array<std::atomic<std::uint64_t>, kMemoryCategoryCount> unusedBytes{};  // of the cache
 };
 
@@ -64,6 +65,7 @@ class Session {
 
   const KvCacheConfig& cacheConfig() const { return cache_.config(); }
   std::int64_t contextLength() const { return contextLength_; }
+  std::int64_t forgottenTokens() const { return cache_.forgottenTokens(); }
   std::int64_t length() const { return static_cast<std::int64_t>(tokens_.size()); }
   std::span<const std::int32_t> tokens() const { return tokens_; }
 
@@ -71,8 +73,8 @@ class Session {
   std::int64_t commonPrefix(std::span<const std::int32_t> prompt) const;
   /// Of the first n tokens, those that prefill() keeps when the others change. A page whose scales
   /// other tokens have shaped is computed again: at most group_size tokens, and nothing of one chat
-  /// shows in the next.
-  std::int64_t reusablePrefix(std::int64_t n) const { return cache_.wholePagePrefix(n); }
+  /// shows in the next. None where a sliding window has forgotten what those tokens need.
+  std::int64_t reusablePrefix(std::int64_t n) const;
 
   /// Makes the cache hold exactly `prompt`, computing only what differs, and reserves memory for
   /// `reserveTokens` tokens in all (at least the prompt, at most the context). With `logits` the

@@ -83,6 +83,7 @@ std::string configText(const KvCacheConfig& config) {
   std::string text = std::to_string(config.keyNbits) + "/" + std::to_string(config.valueNbits) +
                      " bits, groups of " + std::to_string(config.groupSize) + ", residual " +
                      std::to_string(config.residualLength);
+  if (config.slidingWindow > 0) text += ", window " + std::to_string(config.slidingWindow);
   if (config.firstLayers > 0) {
     text += ", first " + std::to_string(config.firstLayers) + " layers " +
             std::to_string(config.firstLayersKeyNbits) + "/" +

@@ -12,6 +12,7 @@
 namespace longhand::engine {
 namespace {
 
+constexpr std::uint64_t kMaxSinkTokens = 4096;  // as KvCacheConfig allows
 // More layers than any Llama has; keeps products of counts far inside 64 bits.
 constexpr std::uint32_t kMaxLayers = 4096;
 constexpr std::uint32_t kMaxKvHeads = 4096;
@@ -52,16 +53,16 @@ void checkConfig(const SessionFileHeader& header, const std::string& name) {
 void checkCounts(const SessionFileHeader& header, const std::string& name) {
   const auto most = static_cast<std::uint64_t>(kMaxContextLength);
   const std::uint64_t capacity = std::uint64_t{header.residualLength} + header.groupSize;
-  require(header.slidingWindow == 0 && header.forgottenTokens == 0, name,
-          "the session has a sliding window, which this program does not restore");
   const bool inRange = header.ringCapacity == capacity && header.nTokens <= most &&
                        header.packedTokens <= header.nTokens &&
-                       header.sinkTokens <= header.sinkLength && header.ringTokens < capacity &&
-                       header.ringFirst < capacity;
-  // Nothing stands behind a sink that is not full, and every page holds a token or more.
+                       header.sinkTokens <= kMaxSinkTokens && header.ringTokens < capacity &&
+                       header.ringFirst < capacity && header.forgottenTokens <= header.nTokens;
+  // The sink of a converted cache may be longer or shorter than its setting. Every page holds a
+  // token or more.
   const bool agree =
-      inRange && header.sinkTokens + header.packedTokens + header.ringTokens == header.nTokens &&
-      (header.sinkTokens == header.sinkLength || header.packedTokens + header.ringTokens == 0) &&
+      inRange &&
+      header.sinkTokens + header.forgottenTokens + header.packedTokens + header.ringTokens ==
+          header.nTokens &&
       header.pagesPerLayer <= header.packedTokens &&
       header.packedTokens <= header.pagesPerLayer * 128;
   require(agree, name, "the header's token counts contradict each other");
@@ -127,6 +128,7 @@ KvCacheConfig sessionCacheConfig(const SessionFileHeader& header) {
   config.groupSize = header.groupSize;
   config.residualLength = header.residualLength;
   config.sinkLength = header.sinkLength;
+  config.slidingWindow = header.slidingWindow;
   config.firstLayers = static_cast<int>(std::min(header.firstLayers, 1U << 30U));
   config.firstLayersKeyNbits = header.firstLayersKeyNbits;
   config.firstLayersValueNbits = header.firstLayersValueNbits;
@@ -139,6 +141,7 @@ KvCacheConfig sessionCacheConfig(const SessionFileHeader& header) {
 KvCacheCounts sessionCounts(const SessionFileHeader& header) {
   KvCacheCounts counts;
   counts.sinkTokens = static_cast<std::int64_t>(header.sinkTokens);
+  counts.forgottenTokens = static_cast<std::int64_t>(header.forgottenTokens);
   counts.packedTokens = static_cast<std::int64_t>(header.packedTokens);
   counts.nPages = static_cast<std::int64_t>(header.pagesPerLayer);
   counts.ringFirst = static_cast<std::int64_t>(header.ringFirst);
@@ -153,6 +156,7 @@ void setSessionCache(SessionFileHeader& header, const KvCacheConfig& config,
   header.groupSize = static_cast<std::uint8_t>(config.groupSize);
   header.residualLength = static_cast<std::uint32_t>(config.residualLength);
   header.sinkLength = static_cast<std::uint32_t>(config.sinkLength);
+  header.slidingWindow = static_cast<std::uint32_t>(config.slidingWindow);
   header.firstLayers = static_cast<std::uint32_t>(config.firstLayers);
   header.firstLayersKeyNbits = static_cast<std::uint8_t>(config.firstLayersKeyNbits);
   header.firstLayersValueNbits = static_cast<std::uint8_t>(config.firstLayersValueNbits);
@@ -161,6 +165,7 @@ void setSessionCache(SessionFileHeader& header, const KvCacheConfig& config,
   header.exactType = static_cast<std::uint8_t>(config.exactType);
   header.nTokens = static_cast<std::uint64_t>(counts.length());
   header.sinkTokens = static_cast<std::uint64_t>(counts.sinkTokens);
+  header.forgottenTokens = static_cast<std::uint64_t>(counts.forgottenTokens);
   header.packedTokens = static_cast<std::uint64_t>(counts.packedTokens);
   header.pagesPerLayer = static_cast<std::uint64_t>(counts.nPages);
   header.ringFirst = static_cast<std::uint64_t>(counts.ringFirst);

@@ -163,12 +163,14 @@ void ChatSession::printMemory() const {
                {"cached_tokens", report.cachedTokens},
                {"packed_tokens", report.packedTokens},
                {"exact_tokens", report.exactTokens},
+               {"forgotten_tokens", report.forgottenTokens},
                {"device_free_bytes", report.device.freeBytes},
                {"device_total_bytes", report.device.totalBytes}});
     return;
   }
   std::cout << memoryTable(report.use) << "  " << formatCount(report.cachedTokens)
-            << " tokens in the cache, " << formatCount(report.packedTokens) << " of them packed\n"
+            << " tokens in the cache, " << formatCount(report.packedTokens) << " of them packed, "
+            << formatCount(report.forgottenTokens) << " forgotten\n"
             << "  device: " << formatBytes(report.device.freeBytes) << " of "
             << formatBytes(report.device.totalBytes) << " free\n";
 }
@@ -192,6 +194,10 @@ void ChatSession::answer(const std::string& question) {
     printJson(json);
   } else {
     std::cout << std::endl;
+  }
+  if (result.forgottenTokens > 0 && !options_.isJson) {
+    std::cerr << formatCount(result.forgottenTokens)
+              << " tokens are behind the sliding window and no longer read." << std::endl;
   }
   if (result.stopReason == StopReason::kContextFull) {
     reportError(

@@ -52,6 +52,7 @@ int plan(const PlanOptions& options) {
                          {"group_size", request.cache.groupSize},
                          {"residual_length", request.cache.residualLength},
                          {"sink_length", request.cache.sinkLength},
+                         {"sliding_window", request.cache.slidingWindow},
                          {"trained_length", request.model.trainedLength},
                          {"context", request.contextLength},
                          {"bytes", memoryJson(use)}};

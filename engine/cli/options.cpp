@@ -168,6 +168,13 @@ void CacheOptions::addTo(CLI::App& command) {
       ->type_name("TOKENS")
       ->group(kCacheGroup);
   command
+      .add_option("--sliding-window", slidingWindow,
+                  "Newest tokens that are still read, besides the first; older ones are forgotten. "
+                  "Default 0: all are read")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30U))
+      ->type_name("TOKENS")
+      ->group(kCacheGroup);
+  command
       .add_option("--first-layers", firstLayers, "Number of first layers with bits of their own")
       ->check(CLI::Range(0, 1024))
       ->type_name("N")
@@ -203,6 +210,7 @@ KvCacheConfig CacheOptions::config(WeightFormat weights) const {
   replaceIf(groupSize, config.groupSize);
   replaceIf(residualLength, config.residualLength);
   replaceIf(sinkLength, config.sinkLength);
+  replaceIf(slidingWindow, config.slidingWindow);
   replaceIf(firstLayers, config.firstLayers);
   replaceIf(firstLayersKeyNbits, config.firstLayersKeyNbits);
   replaceIf(firstLayersValueNbits, config.firstLayersValueNbits);

@@ -52,6 +52,7 @@ struct CacheOptions {
   std::optional<int> groupSize;
   std::optional<std::int64_t> residualLength;
   std::optional<std::int64_t> sinkLength;
+  std::optional<std::int64_t> slidingWindow;
   std::optional<int> firstLayers;
   std::optional<int> firstLayersKeyNbits;
   std::optional<int> firstLayersValueNbits;

@@ -13,6 +13,7 @@ nlohmann::json resultJson(const GenerateResult& result) {
           {"stop_reason", stopReasonName(result.stopReason)},
           {"prompt_tokens", result.promptTokens},
           {"reused_tokens", result.reusedTokens},
+          {"forgotten_tokens", result.forgottenTokens},
           {"prefill_seconds", result.prefillSeconds},
           {"first_token_seconds", result.firstTokenSeconds},
           {"decode_seconds", result.decodeSeconds},
@@ -28,6 +29,10 @@ std::string resultLine(const GenerateResult& result) {
        << " s (" << formatCount(result.promptTokens) << " prompt tokens, "
        << formatCount(result.reusedTokens) << " reused, " << result.prefillTokensPerSecond
        << " tokens/s); ended by: " << stopReasonName(result.stopReason);
+  if (result.forgottenTokens > 0) {
+    line << "; " << formatCount(result.forgottenTokens)
+         << " tokens are behind the sliding window and no longer read";
+  }
   return line.str();
 }
 

@@ -33,7 +33,7 @@ class KvHarness {
 
   /// Feeds tokens [length, length + count) in one chunk.
   void feed(std::int64_t count) {
-    cache_.reserve(cache_.length() + count);
+    cache_.reserve(cache_.length() + count, count);
     cache_.beginChunk(count);
     for (std::int64_t layer = 0; layer < nLayers_; ++layer) appendLayer(layer, count);
     cache_.commitChunk();
