@@ -166,6 +166,32 @@ void Engine::configureCache(const KvCacheConfig& config, std::int64_t contextLen
   impl_->session = impl_->makeSession(config, contextLength);
 }
 
+CacheConversion Engine::convertCache(const KvCacheConfig& config, std::int64_t contextLength,
+                                     const ConvertProgress& progress, std::stop_token stop) {
+  Session& session = *impl_->session;
+  const std::int64_t length = contextLength == 0 ? impl_->config.trainedLength : contextLength;
+  if (session.canConvert(config, length)) return session.convert(config, length, progress, stop);
+  CacheConversion result;
+  result.isInPlace = false;
+  const auto kvBytes = [this] {
+    const MemoryUse use = impl_->ledger.use();
+    return use[MemoryCategory::kKvCodes] + use[MemoryCategory::kKvScales] +
+           use[MemoryCategory::kKvExact];
+  };
+  result.bytesBefore = kvBytes();
+  configureCache(config, length);
+  result.bytesAfter = kvBytes();
+  return result;
+}
+
+ConvertCost Engine::convertCost(const KvCacheConfig& config, std::int64_t contextLength) const {
+  return longhand::engine::convertCost(
+      impl_->session->contents(), attentionShape(impl_->config), impl_->config.nLayers, config,
+      contextLength == 0 ? impl_->config.trainedLength : contextLength);
+}
+
+CacheContents Engine::cacheContents() const { return impl_->session->contents(); }
+
 void Engine::setThreads(int threads) {
   if (threads < 0) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -19,6 +19,7 @@
 
 #include "engine/error.h"
 #include "engine/kv_cache_config.h"
+#include "engine/kv_conversion.h"
 #include "engine/memory_ledger.h"
 #include "engine/model.h"
 #include "engine/quality.h"
@@ -125,6 +126,16 @@ class Engine {
   /// generate(). `contextLength` 0: the model's trained length. Throws (kInvalidArgument,
   /// kOutOfMemory) and keeps the old cache then.
   void configureCache(const KvCacheConfig& config, std::int64_t contextLength);
+  /// The same without forgetting, where that is possible (convertCost says so before): existing
+  /// pages get the bits of the new settings where those are fewer, and tokens to come get the new
+  /// settings; see KvCache::convert. Where it is not possible (more tokens than the new context, or
+  /// another exactType), as configureCache. `contextLength` 0: the model's trained length. A cancel
+  /// keeps the old settings and all tokens. Throws as configureCache and keeps the old cache then.
+  CacheConversion convertCache(const KvCacheConfig& config, std::int64_t contextLength,
+                               const ConvertProgress& progress, std::stop_token stop);
+  ConvertCost convertCost(const KvCacheConfig& config, std::int64_t contextLength) const;
+  /// For longhand::engine::convertCost in another thread.
+  CacheContents cacheContents() const;
   /// From the next computation on; 0: the cores this process may use. Throws kInvalidArgument.
   void setThreads(int threads);
 

@@ -110,6 +110,7 @@ void KvArena::addSlabs(Pool& pool, std::int64_t nPages) {
       std::max<std::int64_t>(1, static_cast<std::int64_t>(kMaxSlabBytes / pool.pageBytes));
   while (nPages > 0) {
     Slab slab;
+    slab.id = nextSlabId_++;
     slab.nPages = std::min(nPages, maxPages);
     pool.slabs.reserve(pool.slabs.size() + 1);
     const std::uint64_t bytes = slabBytes(pool.pageBytes, slab.nPages);
@@ -130,14 +131,14 @@ void KvArena::releaseSlab(Pool& pool, std::size_t index) noexcept {
   for (const MemoryCategory category : kCategories) {
     ledger_.subtract(category, slabBytes(pool.pageUse[category], slab.nPages));
   }
-  pool.nFree -= slab.nPages - slab.nUsed;
+  if (!slab.isRetired) pool.nFree -= slab.nPages - slab.nUsed;
   pool.slabs.erase(pool.slabs.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
 std::byte* KvArena::take(const kernels::PageFormat& format) {
   Pool& from = pool(format);
   for (Slab& slab : from.slabs) {
-    if (slab.nUsed == slab.nPages) continue;
+    if (slab.nUsed == slab.nPages || slab.isRetired) continue;
     std::int64_t index = 0;
     if (slab.recycled.empty()) {
       index = slab.nTouched++;
@@ -154,13 +155,18 @@ std::byte* KvArena::take(const kernels::PageFormat& format) {
 
 void KvArena::give(const kernels::PageFormat& format, std::byte* page) {
   Pool& to = pool(format);
-  for (Slab& slab : to.slabs) {
+  for (std::size_t i = 0; i < to.slabs.size(); ++i) {
+    Slab& slab = to.slabs[i];
     const std::byte* end = slab.memory + slabBytes(to.pageBytes, slab.nPages);
     if (page < slab.memory || page >= end) continue;
     const auto offset = static_cast<std::uint64_t>(page - slab.memory);
     slab.recycled.push_back(static_cast<std::int64_t>(offset / to.pageBytes));
     --slab.nUsed;
-    ++to.nFree;
+    if (!slab.isRetired) {
+      ++to.nFree;
+    } else if (slab.nUsed == 0) {
+      releaseSlab(to, i);
+    }
     return;
   }
   throw Error(ErrorCode::kInternal, "A KV page was returned that the arena does not know.");
@@ -188,6 +194,59 @@ void KvArena::wipe() {
     }
     while (!each.slabs.empty()) releaseSlab(each, each.slabs.size() - 1);
   }
+}
+
+KvArena::SlabId KvArena::slabOf(const kernels::PageFormat& format, const std::byte* page) const {
+  for (const Pool& each : pools_) {
+    if (each.format != format) continue;
+    for (const Slab& slab : each.slabs) {
+      const std::byte* end = slab.memory + slabBytes(each.pageBytes, slab.nPages);
+      if (page >= slab.memory && page < end) return slab.id;
+    }
+  }
+  throw Error(ErrorCode::kInternal, "The arena does not know a KV page.");
+}
+
+KvArena::Slab& KvArena::slab(SlabId id, Pool** pool) {
+  for (Pool& each : pools_) {
+    for (Slab& slab : each.slabs) {
+      if (slab.id != id) continue;
+      *pool = &each;
+      return slab;
+    }
+  }
+  throw Error(ErrorCode::kInternal, "The arena does not know a slab.");
+}
+
+bool KvArena::hasRoom(SlabId id) const {
+  for (const Pool& each : pools_) {
+    for (const Slab& slab : each.slabs) {
+      if (slab.id == id) return slab.nUsed < slab.nPages;
+    }
+  }
+  return false;
+}
+
+void KvArena::retire(SlabId id) {
+  Pool* pool = nullptr;
+  Slab& retired = slab(id, &pool);
+  retired.isRetired = true;
+  pool->nFree -= retired.nPages - retired.nUsed;
+}
+
+void KvArena::revive(SlabId id) {
+  Pool* pool = nullptr;
+  Slab& revived = slab(id, &pool);
+  revived.isRetired = false;
+  pool->nFree += revived.nPages - revived.nUsed;
+}
+
+std::uint64_t KvArena::allocatedBytes() const {
+  std::uint64_t bytes = 0;
+  for (const Pool& each : pools_) {
+    for (const Slab& slab : each.slabs) bytes += slabBytes(each.pageBytes, slab.nPages);
+  }
+  return bytes;
 }
 
 std::uint64_t KvArena::untouchedBytes() const {

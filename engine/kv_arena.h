@@ -47,19 +47,33 @@ class KvArena {
   /// Zeroes every page that was ever used and gives all slabs back. Pages taken become invalid.
   void wipe();
 
+  /// Pages with the same id lie in the same slab, and can only be freed together. Slabs that were
+  /// taken earlier have smaller ids.
+  using SlabId = std::uint64_t;
+  SlabId slabOf(const kernels::PageFormat& format, const std::byte* page) const;
+  /// Whether the slab has free pages.
+  bool hasRoom(SlabId id) const;
+  /// The slab hands out no more pages, and goes back to the backend with its last used one.
+  void retire(SlabId id);
+  /// Takes retire() back.
+  void revive(SlabId id);
+
+  std::uint64_t allocatedBytes() const;
   /// Reserved bytes that were never written: a CPU's free memory does not know of them yet.
   std::uint64_t untouchedBytes() const;
   /// Bytes of the pages that no token uses: those reserved, and those given back and kept.
   MemoryUse unusedBytes() const;
 
  private:
-  static constexpr std::uint64_t kMaxSlabBytes = std::uint64_t{64} << 20U;
+  static constexpr std::uint64_t kMaxSlabBytes = std::uint64_t{32} << 20U;
 
   struct Slab {
+    SlabId id = 0;
     std::byte* memory = nullptr;  // [nPages, pageBytes]
     std::int64_t nPages = 0;
     std::int64_t nUsed = 0;
     std::int64_t nTouched = 0;           // pages [0, nTouched) have been handed out before
+    bool isRetired = false;              // its free pages count for nothing
     std::vector<std::int64_t> recycled;  // of them, those that are free now
   };
   struct Pool {
@@ -71,6 +85,7 @@ class KvArena {
   };
 
   Pool& pool(const kernels::PageFormat& format);
+  Slab& slab(SlabId id, Pool** pool);
   void addSlabs(Pool& pool, std::int64_t nPages);
   void releaseSlab(Pool& pool, std::size_t index) noexcept;
 
@@ -78,6 +93,7 @@ class KvArena {
   MemoryLedger& ledger_;
   kernels::AttentionShape shape_;
   std::vector<Pool> pools_;
+  SlabId nextSlabId_ = 1;
 };
 
 /// An Error kOutOfMemory that says what is needed and what is free.

@@ -25,9 +25,11 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "engine/kv_cache_config.h"
+#include "engine/kv_conversion.h"
 #include "engine/memory_ledger.h"
 #include "kernels/backend.h"
 
@@ -104,6 +106,24 @@ class KvCache {
   /// The most tokens, at most n, that truncate() keeps without cutting a quantized page. The codes
   /// of a cut page owe their scales to the tokens behind the cut, too.
   std::int64_t wholePagePrefix(std::int64_t n) const;
+  /// Adopts other settings and keeps all tokens. Pages with more bits than wanted (convertedFormat)
+  /// are repacked from what their codes say, in place: at no time are there more than 64 MiB beside
+  /// the old size, unless the new residual or sink itself is longer. Pages with as many bits or
+  /// fewer stay as they are. A shorter residual is packed down at once; a longer one fills up with
+  /// the tokens to come, and only then holds its promise. Tokens in the sink stay there. A sliding
+  /// window forgets at once, and its memory is free.
+  ///
+  /// `stop` is heeded between pages. Where a cancel or an error (kOutOfMemory, kDevice, what
+  /// `progress` throws) ends it early, every token is still there with the old settings, and of
+  /// the pages only those of whole batches (some 32 MiB) have fewer bits: a smaller cache is as it
+  /// was. Throws kInvalidArgument for a bad config or another exactType.
+  CacheConversion convert(const KvCacheConfig& wanted, const ConvertProgress& progress,
+                          const std::stop_token& stop);
+  /// Of exact tokens and pages, reserved ones included.
+  std::uint64_t allocatedBytes() const;
+  /// For convertCost(); without the context length.
+  CacheContents contents() const;
+
   /// Forgets everything: zeroes what was used and gives all memory back.
   void clear();
 

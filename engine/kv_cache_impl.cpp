@@ -106,18 +106,20 @@ void KvCache::Impl::setConfig(const KvCacheConfig& newConfig) {
   }
 }
 
+ExactSpan KvCache::Impl::exactPart(std::byte* memory, std::int64_t sinkTokens,
+                                   std::int64_t ringTokens, bool isRing) const {
+  const std::int64_t capacity = isRing ? ringTokens : sinkTokens;
+  std::byte* start = memory + (isRing ? 2 * exactBytes(config.exactType, shape, sinkTokens) : 0);
+  return {config.exactType, start, start + exactBytes(config.exactType, shape, capacity), capacity,
+          0};
+}
+
 ExactSpan KvCache::Impl::sink(std::size_t layer) const {
-  const Layer& each = layers[layer];
-  std::byte* start = each.memory.data();
-  return {config.exactType, start, start + exactBytes(config.exactType, shape, sinkCapacity),
-          sinkCapacity, 0};
+  return exactPart(layers[layer].memory.data(), sinkCapacity, ringCapacity, false);
 }
 
 ExactSpan KvCache::Impl::ring(std::size_t layer) const {
-  const Layer& each = layers[layer];
-  std::byte* start = each.memory.data() + 2 * exactBytes(config.exactType, shape, sinkCapacity);
-  return {config.exactType, start, start + exactBytes(config.exactType, shape, ringCapacity),
-          ringCapacity, 0};
+  return exactPart(layers[layer].memory.data(), sinkCapacity, ringCapacity, true);
 }
 
 KvCache::Impl::Stretches KvCache::Impl::ringStretches(std::size_t layer, std::int64_t firstToken,

@@ -44,6 +44,9 @@ struct KvCache::Impl {
   /// Adopts the config for tokens to come.
   void setConfig(const KvCacheConfig& newConfig);
 
+  /// Sink or ring in a layer's memory of these capacities.
+  kernels::ExactSpan exactPart(std::byte* memory, std::int64_t sinkTokens, std::int64_t ringTokens,
+                               bool isRing) const;
   kernels::ExactSpan sink(std::size_t layer) const;
   kernels::ExactSpan ring(std::size_t layer) const;
   /// Where the layer keeps `nTokens` tokens of its residual, counted from the ring's first slot.
@@ -75,6 +78,15 @@ struct KvCache::Impl {
   void saveResidual(std::size_t layer);
   void restoreResidual(std::size_t layer);
   kernels::ExactSpan undoSpan(std::size_t layer) const;
+
+  // kv_convert.cpp
+  class Repacker;
+  void moveExact(std::int64_t newSinkCapacity, std::int64_t newRingCapacity);
+  void packOverdue();
+  std::uint64_t allocatedBytes() const;
+  bool convertPages(const KvCacheConfig& wanted, const ConvertProgress& progress,
+                    const std::stop_token& stop, CacheConversion& result);
+  void forgetAndCompact();
 
   kernels::Backend& backend;
   MemoryLedger& ledger;

@@ -11,17 +11,28 @@ std::uint64_t MemoryUse::total() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
 }
 
+namespace {
+
+void raise(std::atomic<std::uint64_t>& peak, std::uint64_t now) noexcept {
+  std::uint64_t highest = peak.load();
+  while (highest < now && !peak.compare_exchange_weak(highest, now)) {
+  }
+}
+
+}  // namespace
+
 void MemoryLedger::add(MemoryCategory category, std::uint64_t bytes) noexcept {
   const auto index = static_cast<std::size_t>(category);
-  const std::uint64_t now = now_[index].fetch_add(bytes) + bytes;
-  std::uint64_t peak = peak_[index].load();
-  while (peak < now && !peak_[index].compare_exchange_weak(peak, now)) {
-  }
+  raise(peak_[index], now_[index].fetch_add(bytes) + bytes);
+  raise(peakTotal_, total_.fetch_add(bytes) + bytes);
 }
 
 void MemoryLedger::subtract(MemoryCategory category, std::uint64_t bytes) noexcept {
   now_[static_cast<std::size_t>(category)].fetch_sub(bytes);
+  total_.fetch_sub(bytes);
 }
+
+std::uint64_t MemoryLedger::peakTotal() const { return peakTotal_.load(); }
 
 MemoryUse MemoryLedger::use() const {
   MemoryUse result;
@@ -37,6 +48,7 @@ MemoryUse MemoryLedger::peak() const {
 
 void MemoryLedger::resetPeak() noexcept {
   for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) peak_[i].store(now_[i].load());
+  peakTotal_.store(total_.load());
 }
 
 BackendBuffer::BackendBuffer(kernels::Backend& backend, MemoryLedger& ledger,

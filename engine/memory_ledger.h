@@ -28,13 +28,16 @@ class MemoryLedger {
  public:
   void add(MemoryCategory category, std::uint64_t bytes) noexcept;
   void subtract(MemoryCategory category, std::uint64_t bytes) noexcept;
-  MemoryUse use() const;   // now
-  MemoryUse peak() const;  // highest value each category has had
+  MemoryUse use() const;            // now
+  MemoryUse peak() const;           // highest value each category has had
+  std::uint64_t peakTotal() const;  // highest sum of all categories
   void resetPeak() noexcept;
 
  private:
   std::array<std::atomic<std::uint64_t>, kMemoryCategoryCount> now_{};
   std::array<std::atomic<std::uint64_t>, kMemoryCategoryCount> peak_{};
+  std::atomic<std::uint64_t> total_{0};
+  std::atomic<std::uint64_t> peakTotal_{0};
 };
 
 /// Backend memory that counts itself and frees itself. Movable, not copyable.

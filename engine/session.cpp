@@ -75,13 +75,40 @@ Session::Session(const SessionSetup& setup)
       cache_(setup.backend, setup.ledger, attentionShape(setup.model), setup.model.nLayers,
              setup.cache) {
   requireContextLength(contextLength_);
-  const std::uint64_t full =
-      kvCacheUse(setup.cache, attentionShape(model_), model_.nLayers, contextLength_).total();
-  const kernels::DeviceMemoryInfo info = backend_.memoryInfo();
-  if (info.totalBytes != 0 && info.freeBytes + setup.releasableBytes < full) {
-    throw outOfMemory(full, info.freeBytes + setup.releasableBytes);
-  }
+  requireMemory(setup.cache, contextLength_, setup.releasableBytes);
   publishCounts();
+}
+
+/// For a full context.
+void Session::requireMemory(const KvCacheConfig& config, std::int64_t contextLength,
+                            std::uint64_t releasableBytes) const {
+  const std::uint64_t full =
+      kvCacheUse(config, attentionShape(model_), model_.nLayers, contextLength).total();
+  const kernels::DeviceMemoryInfo info = backend_.memoryInfo();
+  if (info.totalBytes != 0 && info.freeBytes + releasableBytes < full) {
+    throw outOfMemory(full, info.freeBytes + releasableBytes);
+  }
+}
+
+bool Session::canConvert(const KvCacheConfig& config, std::int64_t contextLength) const {
+  return config.exactType == cache_.config().exactType && length() <= contextLength;
+}
+
+CacheConversion Session::convert(const KvCacheConfig& config, std::int64_t contextLength,
+                                 const ConvertProgress& progress, const std::stop_token& stop) {
+  config.validate();
+  requireContextLength(contextLength);
+  requireMemory(config, contextLength, cache_.allocatedBytes());
+  const CacheConversion result = cache_.convert(config, progress, stop);
+  if (!result.isCancelled) contextLength_ = contextLength;
+  publishCounts();
+  return result;
+}
+
+CacheContents Session::contents() const {
+  CacheContents contents = cache_.contents();
+  contents.contextLength = contextLength_;
+  return contents;
 }
 
 void Session::publishCounts() {

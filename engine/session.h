@@ -93,6 +93,14 @@ class Session {
   /// Replaces the contents of the cache. False: stopped. Throws as prefill().
   bool evaluate(const Evaluation& evaluation);
 
+  /// Whether convert() can keep the tokens.
+  bool canConvert(const KvCacheConfig& config, std::int64_t contextLength) const;
+  /// KvCache::convert, and another context length; requires canConvert(). Throws as the
+  /// constructor, too.
+  CacheConversion convert(const KvCacheConfig& config, std::int64_t contextLength,
+                          const ConvertProgress& progress, const std::stop_token& stop);
+  CacheContents contents() const;
+
   /// Forgets everything and gives the memory back.
   void clear();
 
@@ -109,6 +117,8 @@ class Session {
 
  private:
   bool forward(const Chunk& chunk);
+  void requireMemory(const KvCacheConfig& config, std::int64_t contextLength,
+                     std::uint64_t releasableBytes) const;
   void requireFits(std::span<const std::int32_t> prompt) const;
   std::int64_t chunkLength(std::int64_t nTokens) const;
   void publishCounts();

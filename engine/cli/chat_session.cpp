@@ -23,7 +23,8 @@ constexpr const char* kHelp =
     "/help          this list\n"
     "/stats         speed of the last answer\n"
     "/memory        bytes in use, by category\n"
-    "/preset NAME   other settings of the KV cache; the chat is read again with them\n"
+    "/preset NAME   other settings of the KV cache; the chat is converted in place\n"
+    "/reread        forgets the cache, so that the chat is read again with the next question\n"
     "/quit          end (Ctrl+D, too); Ctrl+C stops an answer\n";
 
 }  // namespace
@@ -128,6 +129,9 @@ void ChatSession::handleCommand(const std::string& line) {
     printMemory();
   } else if (name == "/preset") {
     changePreset(argument);
+  } else if (name == "/reread") {
+    engine_->clear();
+    if (!options_.isJson) std::cout << "The chat is read again with the next question.\n";
   } else {
     reportError("There is no command " + name + ". /help lists them.");
   }
@@ -137,13 +141,37 @@ void ChatSession::handleCommand(const std::string& line) {
 void ChatSession::changePreset(const std::string& id) {
   CacheOptions cache = options_.cache;
   cache.preset = presetById(id).id;
-  engine_->configureCache(cache.config(options_.model.weightFormat()), engine_->contextLength());
+  const KvCacheConfig config = cache.config(options_.model.weightFormat());
+  const ConvertCost cost = engine_->convertCost(config, engine_->contextLength());
+  const InterruptScope scope(interrupt_);
+  const CacheConversion done =
+      engine_->convertCache(config, engine_->contextLength(), {}, scope.stop());
   if (options_.isJson) {
-    printJson({{"preset", id}});
-  } else {
-    std::cout << presetById(id).name << ": " << presetById(id).description
-              << " The chat is read again with the next question.\n";
+    printJson({{"preset", id},
+               {"in_place", done.isInPlace},
+               {"cancelled", done.isCancelled},
+               {"pages_converted", done.pagesConverted},
+               {"tokens_kept", done.tokensKept},
+               {"bytes_before", done.bytesBefore},
+               {"bytes_after", done.bytesAfter}});
+    return;
   }
+  if (done.isCancelled) {
+    std::cout << "Stopped: the preset is the old one, and no token is lost.\n";
+    return;
+  }
+  std::cout << presetById(id).name << ": " << presetById(id).description;
+  if (!done.isInPlace) {
+    std::cout << " The chat is read again with the next question.";
+  } else if (done.pagesConverted > 0 && done.freedBytes() > 0) {
+    std::cout << " Converted " << formatCount(done.tokensKept) << " tokens in place, which freed "
+              << formatBytes(static_cast<std::uint64_t>(done.freedBytes())) << '.';
+  }
+  if (cost.tokensBelowBits > 0) {
+    std::cout << ' ' << formatCount(cost.tokensBelowBits)
+              << " tokens keep their fewer bits; /reread reads the chat again.";
+  }
+  std::cout << '\n';
 }
 
 void ChatSession::printStats() const {

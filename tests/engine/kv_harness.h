@@ -75,12 +75,14 @@ class KvHarness {
     add(&view.nPages, sizeof(view.nPages));
     add(&view.nPagedTokens, sizeof(view.nPagedTokens));
     for (std::int64_t kvHead = 0; kvHead < shape_.nKvHeads; ++kvHead) {
-      for (const kernels::ExactSpan& span : view.exact) {
-        const std::size_t offset =
-            kernels::bytesOf(span.type, kvHead * span.tokenCapacity * shape_.headDim);
-        const std::size_t bytes = kernels::bytesOf(span.type, span.nTokens * shape_.headDim);
-        add(span.keys + offset, bytes);
-        add(span.values + offset, bytes);
+      // Keys of all spans, then values: where a ring begins does not show.
+      for (const bool isKeys : {true, false}) {
+        for (const kernels::ExactSpan& span : view.exact) {
+          const std::size_t offset =
+              kernels::bytesOf(span.type, kvHead * span.tokenCapacity * shape_.headDim);
+          const std::size_t bytes = kernels::bytesOf(span.type, span.nTokens * shape_.headDim);
+          add((isKeys ? span.keys : span.values) + offset, bytes);
+        }
       }
     }
     for (std::int64_t i = 0; i < view.nPages; ++i) {
