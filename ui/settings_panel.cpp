@@ -8,6 +8,7 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QLineEdit>
+#include <QLocale>
 #include <QPushButton>
 #include <QRegularExpressionValidator>
 #include <QScrollArea>
@@ -26,12 +27,15 @@ namespace longhand::ui {
 namespace {
 
 constexpr int kEditPauseMs = 150;
-constexpr int kMaxExactTokens = 4096;       // of residual and sink: KvCacheConfig::validate
-constexpr int kMaxContextLength = 1 << 20;  // beyond any Llama of this family
+constexpr int kMaxExactTokens = 4096;          // of residual and sink: KvCacheConfig::validate
+constexpr int kMaxContextLength = 10'000'000;  // as the settings allow (app/settings.cpp)
 constexpr int kMinContextLength = 64;
 constexpr int kMaxQuotaGiB = 1 << 14;
 // Once greedy is switched off there must be a temperature to sample with.
 constexpr double kUsualTemperature = 0.7;
+
+// The texts are English, so are the numbers (as in format.cpp).
+QLocale numberLocale() { return QLocale(QLocale::English, QLocale::UnitedStates); }
 
 QComboBox* makeChoice(const char* objectName, std::initializer_list<int> choices,
                       const QString& unit) {
@@ -46,6 +50,7 @@ QSpinBox* makeCount(const char* objectName, int low, int high, int step, const Q
   box->setObjectName(QLatin1StringView(objectName));
   box->setRange(low, high);
   box->setSingleStep(step);
+  box->setLocale(numberLocale());
   box->setGroupSeparatorShown(true);
   box->setSpecialValueText(atLow);
   return box;
@@ -57,6 +62,7 @@ QDoubleSpinBox* makeNumber(const char* objectName, double low, double high, doub
   box->setObjectName(QLatin1StringView(objectName));
   box->setRange(low, high);
   box->setSingleStep(step);
+  box->setLocale(numberLocale());
   box->setDecimals(2);
   box->setSpecialValueText(atLow);
   return box;
@@ -68,6 +74,33 @@ void choose(QComboBox* box, int value) {
 }
 
 int chosen(const QComboBox* box) { return box->currentData().toInt(); }
+
+/// `now` with those values of `edited` that differ from `before`.
+SettingsValues withEdits(SettingsValues now, const SettingsValues& before,
+                         const SettingsValues& edited) {
+  const auto keep = [](auto& value, const auto& old, const auto& shown) {
+    if (shown != old) value = shown;
+  };
+  keep(now.cache.keyNbits, before.cache.keyNbits, edited.cache.keyNbits);
+  keep(now.cache.valueNbits, before.cache.valueNbits, edited.cache.valueNbits);
+  keep(now.cache.groupSize, before.cache.groupSize, edited.cache.groupSize);
+  keep(now.cache.firstLayers, before.cache.firstLayers, edited.cache.firstLayers);
+  keep(now.cache.residualLength, before.cache.residualLength, edited.cache.residualLength);
+  keep(now.cache.sinkLength, before.cache.sinkLength, edited.cache.sinkLength);
+  keep(now.contextLength, before.contextLength, edited.contextLength);
+  keep(now.sampler.temperature, before.sampler.temperature, edited.sampler.temperature);
+  keep(now.sampler.topK, before.sampler.topK, edited.sampler.topK);
+  keep(now.sampler.topP, before.sampler.topP, edited.sampler.topP);
+  keep(now.sampler.minP, before.sampler.minP, edited.sampler.minP);
+  keep(now.sampler.repetitionPenalty, before.sampler.repetitionPenalty,
+       edited.sampler.repetitionPenalty);
+  keep(now.sampler.seed, before.sampler.seed, edited.sampler.seed);
+  keep(now.maxTokens, before.maxTokens, edited.maxTokens);
+  keep(now.threads, before.threads, edited.threads);
+  keep(now.keepsSessions, before.keepsSessions, edited.keepsSessions);
+  keep(now.sessionQuotaBytes, before.sessionQuotaBytes, edited.sessionQuotaBytes);
+  return now;
+}
 
 }  // namespace
 
@@ -156,15 +189,16 @@ QWidget* SettingsPanel::makeContextSection() {
   auto* section = new SettingSection(tr("Context and speed"), this);
   contextHint_ = section->addRow(tr("Context"), contextLength_, QString());
   contextHint_->setObjectName(u"contextHint"_s);
-  section->addRow(tr("Longest answer"), maxTokens_, tr("An answer stops after this many tokens."));
+  section->addRow(tr("Longest answer"), maxTokens_,
+                  tr("An answer stops after this many tokens, or when the context is full."));
   section->addRow(tr("Threads"), threads_, tr("Processor cores that compute."));
   return section;
 }
 
 QWidget* SettingsPanel::makeSamplingSection() {
   auto* section = new SettingSection(tr("Sampling"), this);
-  section->addRow(tr("Greedy"), greedy_,
-                  tr("Always takes the likeliest token: same question, same answer."));
+  greedyHint_ = section->addRow(tr("Greedy"), greedy_, QString());
+  greedyHint_->setObjectName(u"greedyHint"_s);
   section->addRow(tr("Temperature"), temperature_,
                   tr("Low is sober, high is varied. 0.7 is usual."));
   section->addRow(tr("Top k"), topK_, tr("Chooses among the k likeliest tokens only."));
@@ -225,59 +259,83 @@ void SettingsPanel::watchControls() {
 }
 
 void SettingsPanel::setLimits(const SettingsLimits& limits) {
+  const SettingsValues edited = shownValues();
+  const SettingsValues before = inUse_;
   limits_ = limits;
+  isFilling_ = true;
   threads_->setMaximum(std::max(1, limits.nCores));
   firstLayers_->setMaximum(std::max(0, limits.nLayers));
-  setValues(inUse_);
+  isFilling_ = false;
+  fill(inUse_);
+  inUse_ = values();
+  fill(withEdits(inUse_, before, edited));
+  onChanged();
 }
 
 void SettingsPanel::setValues(const SettingsValues& newValues) {
-  inUse_ = newValues;
-  if (inUse_.contextLength <= 0 && limits_.trainedLength > 0) {
-    inUse_.contextLength = limits_.trainedLength;
-  }
-  isFilling_ = true;
-  choose(keyNbits_, inUse_.cache.keyNbits);
-  choose(valueNbits_, inUse_.cache.valueNbits);
-  choose(groupSize_, inUse_.cache.groupSize);
-  firstLayers_->setValue(inUse_.cache.firstLayers);
-  residualLength_->setValue(static_cast<int>(inUse_.cache.residualLength));
-  sinkLength_->setValue(static_cast<int>(inUse_.cache.sinkLength));
-  contextLength_->setValue(static_cast<int>(inUse_.contextLength));
-  greedy_->setChecked(inUse_.sampler.isGreedy());
-  temperature_->setValue(inUse_.sampler.isGreedy() ? kUsualTemperature
-                                                   : inUse_.sampler.temperature);
-  topK_->setValue(inUse_.sampler.topK);
-  topP_->setValue(inUse_.sampler.topP);
-  minP_->setValue(inUse_.sampler.minP);
-  repetitionPenalty_->setValue(inUse_.sampler.repetitionPenalty);
-  seed_->setText(QString::number(inUse_.sampler.seed));
-  maxTokens_->setMaximum(contextLength_->value());
-  maxTokens_->setValue(static_cast<int>(inUse_.maxTokens));
-  threads_->setValue(inUse_.threads);
-  keepsSessions_->setChecked(inUse_.keepsSessions);
-  sessionQuota_->setValue(static_cast<int>(inUse_.sessionQuotaBytes >> 30));
-  isFilling_ = false;
+  fill(newValues);
   // The controls round (two decimals); what they show is what is in use, or Apply would stay lit.
+  inUse_ = newValues;
   inUse_ = values();
   onChanged();
 }
 
+void SettingsPanel::followValues(const SettingsValues& newValues) {
+  const SettingsValues edited = shownValues();
+  const SettingsValues before = inUse_;
+  setValues(newValues);
+  fill(withEdits(inUse_, before, edited));
+  onChanged();
+}
+
+void SettingsPanel::fill(const SettingsValues& shown) {
+  const bool usesTrainedLength = shown.contextLength <= 0 && limits_.trainedLength > 0;
+  const qint64 context = usesTrainedLength ? limits_.trainedLength : shown.contextLength;
+  isFilling_ = true;
+  choose(keyNbits_, shown.cache.keyNbits);
+  choose(valueNbits_, shown.cache.valueNbits);
+  choose(groupSize_, shown.cache.groupSize);
+  firstLayers_->setValue(shown.cache.firstLayers);
+  residualLength_->setValue(static_cast<int>(shown.cache.residualLength));
+  sinkLength_->setValue(static_cast<int>(shown.cache.sinkLength));
+  contextLength_->setValue(static_cast<int>(context));
+  greedy_->setChecked(limits_.alwaysGreedy || shown.sampler.isGreedy());
+  temperature_->setValue(shown.sampler.isGreedy() ? kUsualTemperature : shown.sampler.temperature);
+  topK_->setValue(shown.sampler.topK);
+  topP_->setValue(shown.sampler.topP);
+  minP_->setValue(shown.sampler.minP);
+  repetitionPenalty_->setValue(shown.sampler.repetitionPenalty);
+  seed_->setText(QString::number(shown.sampler.seed));
+  maxTokens_->setValue(static_cast<int>(shown.maxTokens));
+  threads_->setValue(shown.threads);
+  keepsSessions_->setChecked(shown.keepsSessions);
+  sessionQuota_->setValue(static_cast<int>(shown.sessionQuotaBytes >> 30));
+  isFilling_ = false;
+}
+
 SettingsValues SettingsPanel::values() const {
-  SettingsValues result = inUse_;
-  result.cache.keyNbits = chosen(keyNbits_);
-  result.cache.valueNbits = chosen(valueNbits_);
-  result.cache.groupSize = chosen(groupSize_);
+  SettingsValues result = shownValues();
   const bool hasCoarseLayers = result.cache.keyNbits < 4 || result.cache.valueNbits < 4;
-  result.cache.firstLayers = hasCoarseLayers ? firstLayers_->value() : 0;
+  if (!hasCoarseLayers) result.cache.firstLayers = 0;
   if (result.cache.firstLayers > 0) {
     result.cache.firstLayersKeyNbits = std::max(4, result.cache.keyNbits);
     result.cache.firstLayersValueNbits = std::max(4, result.cache.valueNbits);
   }
+  return result;
+}
+
+SettingsValues SettingsPanel::shownValues() const {
+  SettingsValues result = inUse_;
+  result.cache.keyNbits = chosen(keyNbits_);
+  result.cache.valueNbits = chosen(valueNbits_);
+  result.cache.groupSize = chosen(groupSize_);
+  result.cache.firstLayers = firstLayers_->value();
   result.cache.residualLength = residualLength_->value();
   result.cache.sinkLength = sinkLength_->value();
   result.contextLength = contextLength_->value();
-  result.sampler.temperature = greedy_->isChecked() ? 0.0 : temperature_->value();
+  if (!limits_.alwaysGreedy) {  // else what is set waits for another model
+    result.sampler.temperature = greedy_->isChecked() ? 0.0 : temperature_->value();
+  }
   result.sampler.topK = topK_->value();
   result.sampler.topP = topP_->value();
   result.sampler.minP = minP_->value();
@@ -314,6 +372,13 @@ void SettingsPanel::updateDependentControls() {
   firstLayers_->setEnabled(hasCoarseLayers);
 
   const bool isGreedy = greedy_->isChecked();
+  greedy_->setEnabled(!limits_.alwaysGreedy);
+  greedyHint_->setText(
+      limits_.alwaysGreedy
+          ? tr("The demonstration model always takes the likeliest token. What is set below is "
+               "kept for other models.")
+          : tr("Always takes the likeliest token: same question, same answer."));
+  greedy_->setAccessibleDescription(greedyHint_->text());
   for (QWidget* control :
        std::initializer_list<QWidget*>{temperature_, topK_, topP_, minP_, seed_}) {
     control->setEnabled(!isGreedy);
@@ -322,7 +387,6 @@ void SettingsPanel::updateDependentControls() {
   sessionQuota_->setEnabled(keepsSessions_->isChecked());
 
   const qint64 context = contextLength_->value();
-  maxTokens_->setMaximum(static_cast<int>(context));
   const bool isBeyond = limits_.trainedLength > 0 && context > limits_.trainedLength;
   contextHint_->setText(
       limits_.trainedLength == 0 ? tr("Tokens of document and chat that fit.")

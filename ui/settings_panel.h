@@ -37,6 +37,7 @@ struct SettingsLimits {
   qint64 trainedLength = 0;  // tokens; 0: no model is loaded
   int nLayers = 0;
   int nCores = 1;
+  bool alwaysGreedy = false;  // the demonstration model: whatever is set, it decodes greedily
 };
 
 class SettingsPanel final : public QWidget {
@@ -49,6 +50,8 @@ class SettingsPanel final : public QWidget {
   void setLimits(const SettingsLimits& limits);
   /// The values in use: shown, and what Reset goes back to. Emits nothing but edited().
   void setValues(const SettingsValues& values);
+  /// The same, but what the user has edited and not applied yet stays: only the rest follows.
+  void followValues(const SettingsValues& values);
   /// What the controls show.
   SettingsValues values() const;
   /// True while values() differs from the values in use.
@@ -69,6 +72,9 @@ class SettingsPanel final : public QWidget {
   QWidget* makeDiskSection();
   QWidget* makeFooter();
   void watchControls();
+  void fill(const SettingsValues& values);
+  /// As the controls stand, also those that have no effect at the moment.
+  SettingsValues shownValues() const;
   void onChanged();
   void updateDependentControls();
 
@@ -85,6 +91,7 @@ class SettingsPanel final : public QWidget {
   QSpinBox* sinkLength_;
   QSpinBox* contextLength_;
   QLabel* contextHint_ = nullptr;
+  QLabel* greedyHint_ = nullptr;
   QCheckBox* greedy_;
   QDoubleSpinBox* temperature_;
   QSpinBox* topK_;

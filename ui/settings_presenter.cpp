@@ -30,6 +30,7 @@ void SettingsPresenter::showModel() {
   if (const std::optional<app::ModelInfo> model = controller_.model()) {
     limits.trainedLength = model->config.trainedLength;
     limits.nLayers = static_cast<int>(model->config.nLayers);
+    limits.alwaysGreedy = model->isDemo;
   }
   panel_.setLimits(limits);
   showValues();
@@ -45,8 +46,7 @@ void SettingsPresenter::showValues() {
   values.threads = settings.threads;
   values.keepsSessions = settings.keepsSessions;
   values.sessionQuotaBytes = settings.sessionQuotaBytes;
-  if (panel_.isEdited()) return;  // never throw away what the user is typing
-  panel_.setValues(values);
+  panel_.followValues(values);
 }
 
 void SettingsPresenter::showForecast() {
@@ -82,9 +82,10 @@ void SettingsPresenter::showForecast() {
   panel_.setForecast(line, forecast.fits);
 }
 
-void SettingsPresenter::apply(const SettingsValues& values) {
+void SettingsPresenter::apply() {
+  showValues();  // a preset that is just being switched to is not undone by values of the old one
+  const SettingsValues values = panel_.values();
   const app::Settings settings = controller_.settings();
-  panel_.setValues(values);  // they are in use from now on; a refusal shows the old ones again
   if (values.sampler != settings.sampler || values.maxTokens != settings.maxAnswerTokens) {
     controller_.applySampling(values.sampler, values.maxTokens);
   }
@@ -98,9 +99,13 @@ void SettingsPresenter::apply(const SettingsValues& values) {
   const qint64 contextInUse = settings.contextLength > 0 ? settings.contextLength
                               : model                    ? model->config.trainedLength
                                                          : 0;
-  if (values.cache != controller_.currentCacheConfig() || values.contextLength != contextInUse) {
-    controller_.applyCacheConfig(values.cache, values.contextLength);
+  const bool changesContext = values.contextLength != contextInUse;
+  if (values.cache != controller_.currentCacheConfig() || changesContext) {
+    controller_.applyCacheConfig(values.cache,
+                                 changesContext ? values.contextLength : settings.contextLength);
   }
+  showValues();  // what was accepted is in use and no longer an edit
+  emit applied();
 }
 
 }  // namespace longhand::ui

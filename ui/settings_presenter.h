@@ -10,7 +10,6 @@ class ChatController;
 namespace longhand::ui {
 
 class SettingsPanel;
-struct SettingsValues;
 
 class SettingsPresenter final : public QObject {
   Q_OBJECT
@@ -20,11 +19,15 @@ class SettingsPresenter final : public QObject {
   /// Both must outlive the presenter.
   SettingsPresenter(app::ChatController& controller, SettingsPanel& panel, QObject* parent);
 
+ signals:
+  /// The user's values are on their way into use.
+  void applied();
+
  private:
   void showModel();
   void showValues();
   void showForecast();
-  void apply(const SettingsValues& values);
+  void apply();
 
   app::ChatController& controller_;
   SettingsPanel& panel_;

@@ -91,6 +91,43 @@ class SettingsPanelTest final : public QObject {
     QCOMPARE(edited.count(), 1);
   }
 
+  void whatIsNotEditedFollowsThePresetInUse() {
+    child<QSpinBox>(u"topKField"_s)->setValue(7);
+    SettingsValues next = exampleValues();
+    next.cache.keyNbits = 8;
+    next.cache.valueNbits = 8;
+    next.cache.residualLength = 64;
+    panel_->followValues(next);  // the preset was switched meanwhile
+    QCOMPARE(child<QComboBox>(u"keyNbitsChoice"_s)->currentText(), u"8 bits"_s);
+    QCOMPARE(panel_->values().sampler.topK, 7);
+    QVERIFY(panel_->values().cache == next.cache);
+    QVERIFY(panel_->isEdited());
+    child<QPushButton>(u"settingsResetButton"_s)->click();
+    QVERIFY(panel_->values() == next);
+  }
+
+  void thousandsAreGroupedAsEverywhere() {
+    QCOMPARE(child<QSpinBox>(u"contextLengthField"_s)->text(), u"1,536"_s);
+  }
+
+  void typingAContextLeavesTheLongestAnswerAlone() {
+    auto* context = child<QSpinBox>(u"contextLengthField"_s);
+    context->selectAll();
+    QTest::keyClicks(context, u"8192"_s);
+    QCOMPARE(panel_->values().contextLength, 8192);
+    QCOMPARE(panel_->values().maxTokens, exampleValues().maxTokens);
+  }
+
+  void theDemonstrationModelIsShownAsGreedyAndKeepsTheSamplingOfOthers() {
+    panel_->setLimits({2048, 4, 2, true});
+    QVERIFY(child<QCheckBox>(u"greedyCheck"_s)->isChecked());
+    QVERIFY(!child<QCheckBox>(u"greedyCheck"_s)->isEnabled());
+    QVERIFY(!child<QDoubleSpinBox>(u"temperatureField"_s)->isEnabled());
+    QVERIFY(child<QLabel>(u"greedyHint"_s)->text().contains(u"demonstration"_s));
+    QVERIFY(!panel_->isEdited());
+    QVERIFY(panel_->values().sampler == exampleValues().sampler);
+  }
+
   void whatDoesNotFitCannotBeApplied() {
     child<QSpinBox>(u"contextLengthField"_s)->setValue(500000);
     panel_->setForecast(u"This needs 90 GiB of 16 GiB."_s, false);
