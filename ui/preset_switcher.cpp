@@ -39,7 +39,10 @@ PresetSwitcher::PresetSwitcher(app::ChatController& controller, NoticeBar& bar, 
 }
 
 void PresetSwitcher::ask(const QString& presetId) {
-  if (presetId == app::kCustomPresetId) {
+  const bool isCustom = presetId == app::kCustomPresetId;
+  // Until own values were applied there is nothing to switch to: they are entered in the settings.
+  const bool hasCustom = controller_.settings().customCache != app::Settings().customCache;
+  if (isCustom && (!hasCustom || presetId == controller_.currentPreset())) {
     emit cancelled();
     emit customWanted();
     return;

@@ -21,7 +21,7 @@ class PresetSwitcher final : public QObject {
   /// Both must outlive the switcher.
   PresetSwitcher(app::ChatController& controller, NoticeBar& bar, QObject* parent);
 
-  /// The user wants this preset; "custom" opens the settings instead.
+  /// The user wants this preset; "custom" opens the settings where it was never set, or is in use.
   void ask(const QString& presetId);
   /// The preset at this place of the list, from 0; others are ignored.
   void askNumber(int index);

@@ -150,6 +150,32 @@ class MainWindowPresetTest final : public QObject {
     QCOMPARE(harness_->answerTo(questions_[1].question), questions_[1].answer);
   }
 
+  void applyKeepsThePresetThatWasSwitchedToMeanwhile() {
+    harness_->click(u"settingsButton"_s);
+    harness_->find<QSpinBox>(u"maxTokensField"_s).setValue(40);
+    choosePreset(u"throughput"_s);
+    QTRY_COMPARE(harness_->controller().currentPreset(), u"throughput"_s);
+    QTRY_VERIFY(harness_->find<QPushButton>(u"settingsApplyButton"_s).isEnabled());
+    harness_->click(u"settingsApplyButton"_s);
+    QVERIFY(harness_->waitUntilIdle());
+    QCOMPARE(harness_->controller().currentPreset(), u"throughput"_s);
+    QCOMPARE(harness_->controller().settings().maxAnswerTokens, 40);
+    QVERIFY(harness_->composerField().hasFocus());
+  }
+
+  void customComesBackAfterAnotherPreset() {
+    harness_->click(u"settingsButton"_s);
+    harness_->find<QSpinBox>(u"sinkLengthField"_s).setValue(8);
+    QTRY_VERIFY(harness_->find<QPushButton>(u"settingsApplyButton"_s).isEnabled());
+    harness_->click(u"settingsApplyButton"_s);
+    QTRY_COMPARE(harness_->controller().currentPreset(), u"custom"_s);
+    choosePreset(u"balanced"_s);
+    QTRY_COMPARE(harness_->controller().currentPreset(), u"balanced"_s);
+    choosePreset(u"custom"_s);
+    QTRY_COMPARE(harness_->controller().currentPreset(), u"custom"_s);
+    QCOMPARE(harness_->controller().currentCacheConfig().sinkLength, 8);
+  }
+
   void aContextThatNoMemoryHoldsCannotBeApplied() {
     harness_->click(u"settingsButton"_s);
     auto& context = harness_->find<QSpinBox>(u"contextLengthField"_s);
