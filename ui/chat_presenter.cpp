@@ -22,7 +22,8 @@ namespace longhand::ui {
 
 namespace {
 constexpr int kDraftPauseMs = 500;
-}
+constexpr int kRatePauseMs = 250;
+}  // namespace
 
 using app::Activity;
 using app::ChatController;
@@ -169,7 +170,12 @@ void ChatPresenter::showPage() {
       const std::vector<app::Document> documents = controller_.documents();
       content.hasDocument = !documents.empty();
       const QString sampleName = QFileInfo(demo->documentPath).fileName();
+      // The questions are about the sample: they are not offered for a document of the user's own,
+      // also while that is only looked at.
+      const std::optional<app::DocumentPreview> pending = controller_.pendingDocument();
+      const bool isPendingOther = pending && pending->content.fileName != sampleName;
       const bool isOnSample =
+          !isDocumentOpening_ && !isPendingOther &&
           std::all_of(documents.begin(), documents.end(),
                       [&](const app::Document& d) { return d.fileName == sampleName; });
       if (isOnSample) content.questions = demo->questions;
@@ -219,10 +225,33 @@ void ChatPresenter::changeMessage(qint64 id, const QString& text, app::MessageSt
   const int index = transcript.indexOf(id);
   if (index < 0) return;
   if (state == app::MessageState::kStreaming) {
-    if (!text.isEmpty()) transcript.setMessageText(id, text);
+    if (text.isEmpty()) return;
+    TranscriptMessage grown = transcript.message(index);
+    grown.text = text;
+    grown.state = MessageState::kStreaming;
+    grown.progress = -1;  // the reading is over
+    if (rateMessage_ != id) {
+      rateMessage_ = id;
+      rateStartTokens_ = controller_.contextState().usedTokens;
+      sinceRateStart_.start();
+      sinceRateShown_.start();
+      rateShown_.clear();
+    }
+    grown.footer = liveRate();
+    transcript.updateMessage(grown);
     return;
   }
   finishAnswer(id);
+}
+
+QString ChatPresenter::liveRate() {
+  if (sinceRateShown_.elapsed() >= kRatePauseMs) {  // a number that changes with each frame blurs
+    sinceRateShown_.restart();
+    const double seconds = static_cast<double>(sinceRateStart_.elapsed()) / 1000.0;
+    const qint64 tokens = controller_.contextState().usedTokens - rateStartTokens_;
+    if (tokens > 0) rateShown_ = formatRate(static_cast<double>(tokens) / seconds);
+  }
+  return rateShown_;
 }
 
 void ChatPresenter::finishAnswer(qint64 id) {

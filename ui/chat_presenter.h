@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include <QElapsedTimer>
 #include <QObject>
 
 #include "app/chat_controller.h"
@@ -44,6 +45,8 @@ class ChatPresenter final : public QObject {
   void addMessage(const app::Message& message);
   void changeMessage(qint64 id, const QString& text, app::MessageState state);
   void finishAnswer(qint64 id);
+  /// "12.3 tokens/s" of the answer that streams; empty until that is known.
+  QString liveRate();
   void showReading(const engine::PrefillProgress& progress);
   void send(const QString& text);
   void ask(const QString& sampleQuestion);
@@ -61,6 +64,11 @@ class ChatPresenter final : public QObject {
   qint64 editedMessage_ = 0;
   qint64 editedChat_ = 0;  // the one with that message
   qint64 streamingMessage_ = 0;
+  qint64 rateMessage_ = 0;      // whose rate is measured
+  qint64 rateStartTokens_ = 0;  // in the context when its text began
+  QElapsedTimer sinceRateStart_;
+  QElapsedTimer sinceRateShown_;
+  QString rateShown_;
   qint64 messageToShow_ = 0;
   QString draftBeforeEdit_;  // what stood in the composer when the edit began
   bool isDocumentOpening_ = false;

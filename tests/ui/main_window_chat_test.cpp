@@ -61,7 +61,14 @@ class MainWindowChatTest final : public QObject {
     const SampleQuestion sample = sampleQuestions()[1];
     QSignalSpy changed(&harness_->controller(), &app::ChatController::messageChanged);
     QSignalSpy progress(&harness_->controller(), &app::ChatController::prefillProgress);
+    bool saysReadingBelowText = false;
+    const QObject context;
+    connect(&harness_->controller(), &app::ChatController::messageChanged, &context, [&] {
+      const bool saysReading = lastShown().footer.contains(u"Reading"_s);
+      if (!lastShown().text.isEmpty() && saysReading) saysReadingBelowText = true;
+    });
     QCOMPARE(harness_->answerTo(sample.question), sample.answer);
+    QVERIFY(!saysReadingBelowText);
 
     QVERIFY2(changed.count() >= 2, "the answer came in one piece");
     QVERIFY(progress.count() >= 1);
