@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <QHelpEvent>
+#include <QLocale>
 #include <QPainter>
 #include <QPainterPath>
 #include <QToolTip>
@@ -56,6 +57,13 @@ QColor segmentColor(MemorySegmentKind kind, const ThemeColors& colors) {
   return colors.memoryFree;
 }
 
+/// Over a segment's color: the part that is reserved and holds nothing yet.
+QColor unusedVeil(const ThemeColors& colors) {
+  QColor veil = colors.window;
+  veil.setAlphaF(0.6F);
+  return veil;
+}
+
 QString segmentHelp(MemorySegmentKind kind) {
   switch (kind) {
     case MemorySegmentKind::kWeights:
@@ -65,7 +73,9 @@ QString segmentHelp(MemorySegmentKind kind) {
     case MemorySegmentKind::kKvScales:
       return MemoryStrip::tr("Scale and minimum of each group of quantized numbers.");
     case MemorySegmentKind::kKvExact:
-      return MemoryStrip::tr("The first and the newest tokens, kept exactly.");
+      return MemoryStrip::tr(
+          "Keys and values kept exactly: the first tokens (sinks), the newest (residual), and with "
+          "16 bits all of them.");
     case MemorySegmentKind::kWorkspace:
       return MemoryStrip::tr("Room for intermediate results.");
     case MemorySegmentKind::kUnattributed:
@@ -83,6 +93,12 @@ std::uint64_t bytesOf(const std::vector<MemorySegment>& segments, MemorySegmentK
     if (segment.kind == kind) return segment.bytes;
   }
   return 0;
+}
+
+std::uint64_t unusedBytes(const std::vector<MemorySegment>& segments) {
+  std::uint64_t sum = 0;
+  for (const MemorySegment& segment : segments) sum += segment.unusedBytes;
+  return sum;
 }
 
 std::uint64_t ownBytes(const std::vector<MemorySegment>& segments) {
@@ -106,6 +122,7 @@ struct MemoryStrip::Bar {
 MemoryStripData memoryStripData(const engine::MemoryReport& report) {
   MemoryStripData data;
   data.use = report.use;
+  data.unused = report.unused;
   data.totalBytes = report.device.totalBytes;
   data.freeBytes = report.device.freeBytes;
   data.processBytes = report.device.processBytes;
@@ -133,6 +150,11 @@ std::vector<MemorySegment> memorySegments(const MemoryStripData& data) {
     take(kind, bytes);
     counted += bytes;
   }
+  for (const auto& [index, category] :
+       {std::pair{1U, MemoryCategory::kKvCodes}, std::pair{2U, MemoryCategory::kKvScales},
+        std::pair{3U, MemoryCategory::kKvExact}}) {
+    segments[index].unusedBytes = std::min(data.unused[category], segments[index].bytes);
+  }
   take(MemorySegmentKind::kUnattributed,
        data.processBytes > counted ? data.processBytes - counted : 0);
   const std::uint64_t free = std::min(left, data.freeBytes);
@@ -150,7 +172,7 @@ QString memorySegmentName(MemorySegmentKind kind) {
     case MemorySegmentKind::kKvScales:
       return MemoryStrip::tr("KV scales");
     case MemorySegmentKind::kKvExact:
-      return MemoryStrip::tr("Residual");
+      return MemoryStrip::tr("Exact KV");
     case MemorySegmentKind::kWorkspace:
       return MemoryStrip::tr("Workspace");
     case MemorySegmentKind::kUnattributed:
@@ -167,7 +189,9 @@ QString formatBytes(std::uint64_t bytes) {
   const auto scaled = [bytes](std::uint64_t unit, const char* name) {
     const double value = static_cast<double>(bytes) / static_cast<double>(unit);
     const int digits = unit == kGiB ? 2 : value < 100 ? 1 : 0;
-    return QStringLiteral("%1 %2").arg(value, 0, 'f', digits).arg(QLatin1String(name));
+    return QStringLiteral("%1 %2").arg(
+        QLocale(QLocale::English, QLocale::UnitedStates).toString(value, 'f', digits),
+        QLatin1String(name));
   };
   if (bytes >= kGiB) return scaled(kGiB, "GiB");
   if (bytes >= kMiB) return scaled(kMiB, "MiB");
@@ -209,14 +233,18 @@ QString MemoryStrip::textEquivalent() const {
   if (segments_.empty()) return tr("Memory: not known.");
   QStringList parts;
   for (const MemorySegment& segment : segments_) {
-    parts.append(
-        QStringLiteral("%1 %2").arg(memorySegmentName(segment.kind), formatBytes(segment.bytes)));
+    parts.append(QStringLiteral("%1 %2").arg(memorySegmentName(segment.kind),
+                                             formatBytes(segment.bytes - segment.unusedBytes)));
+  }
+  if (const std::uint64_t unused = unusedBytes(segments_); unused > 0) {
+    parts.append(tr("reserved for the cache %1").arg(formatBytes(unused)));
   }
   const QString device = data_.deviceName.isEmpty() ? tr("Memory") : data_.deviceName;
   QString text = tr("%1, %2 in all: %3.")
                      .arg(device, formatBytes(data_.totalBytes), parts.join(QStringLiteral(", ")));
   if (data_.forecast) {
-    text += tr(" Forecast for %1: %2.")
+    text += tr(" Forecast for %1: %2 for the model, its cache and its workspace; what is "
+               "unattributed comes on top.")
                 .arg(data_.forecastLabel.isEmpty() ? tr("the full context") : data_.forecastLabel,
                      formatBytes(data_.forecast->total()));
     if (data_.forecast->total() > data_.totalBytes) text += tr(" This does not fit the device.");
@@ -337,8 +365,12 @@ bool MemoryStrip::event(QEvent* event) {
     const auto* help = static_cast<QHelpEvent*>(event);
     if (const auto segment = segmentAt(help->pos())) {
       QToolTip::showText(help->globalPos(),
-                         QStringLiteral("%1: %2\n%3")
-                             .arg(memorySegmentName(segment->kind), formatBytes(segment->bytes),
+                         QStringLiteral("%1: %2%3\n%4")
+                             .arg(memorySegmentName(segment->kind),
+                                  formatBytes(segment->bytes - segment->unusedBytes),
+                                  segment->unusedBytes == 0
+                                      ? QString()
+                                      : tr(" of %1 reserved").arg(formatBytes(segment->bytes)),
                                   segmentHelp(segment->kind)),
                          this);
     } else {
@@ -372,6 +404,12 @@ void MemoryStrip::paintEvent(QPaintEvent*) {
     painter.fillRect(bar.rect, c.memoryFree);
     for (const auto& [segment, place] : bar.segments) {
       painter.fillRect(place, segmentColor(segment.kind, c));
+      if (segment.unusedBytes > 0) {
+        QRectF unused = place;
+        unused.setLeft(place.right() - place.width() * static_cast<double>(segment.unusedBytes) /
+                                           static_cast<double>(segment.bytes));
+        painter.fillRect(unused, unusedVeil(c));
+      }
       painter.fillRect(QRectF(place.right() - 1, place.top(), 1, place.height()), c.window);
     }
     painter.restore();
@@ -395,26 +433,35 @@ void MemoryStrip::paintEvent(QPaintEvent*) {
 
 // --- Legend -------------------------------------------------------------------------------------
 
-/// `kind` is empty for the forecast.
+/// `kind` is empty for the forecast and for what is reserved.
 struct MemoryStrip::LegendEntry {
   std::optional<MemorySegmentKind> kind;
   QString name;
   QString bytes;
+  bool isReserved = false;
   double x = 0;
   int row = 0;
 };
 
 std::vector<MemoryStrip::LegendEntry> MemoryStrip::legend() const {
   std::vector<LegendEntry> entries;
+  const std::uint64_t unused = unusedBytes(segments_);
   for (const MemorySegment& segment : segments_) {
-    if (segment.bytes == 0) continue;
-    entries.push_back({segment.kind, memorySegmentName(segment.kind), formatBytes(segment.bytes)});
+    if (segment.bytes > 0) {
+      entries.push_back({segment.kind, memorySegmentName(segment.kind),
+                         formatBytes(segment.bytes - segment.unusedBytes)});
+    }
+    // What the cache has reserved stands behind its last part.
+    if (segment.kind == MemorySegmentKind::kKvExact && unused > 0) {
+      entries.push_back({std::nullopt, tr("KV reserved"), formatBytes(unused), true});
+    }
   }
   if (data_.forecast && !segments_.empty()) {
     const std::uint64_t bytes = data_.forecast->total();
     entries.push_back({std::nullopt, tr("Forecast"),
                        bytes > data_.totalBytes ? tr("%1: does not fit").arg(formatBytes(bytes))
-                                                : formatBytes(bytes)});
+                                                : formatBytes(bytes),
+                       false});
   }
   const QFontMetricsF metrics(theme_.smallFont);
   double x = kMarginX;
@@ -446,11 +493,18 @@ void MemoryStrip::paintLegend(QPainter& painter, double top) const {
   for (const LegendEntry& entry : legend()) {
     const double y = top + entry.row * (line + 2);
     QColor bytesColor = c.text;
-    if (entry.kind) {
+    const QRectF swatch(entry.x, y + (line - kSwatch) / 2, kSwatch, kSwatch);
+    if (entry.isReserved) {
+      painter.setPen(Qt::NoPen);
+      for (const QColor& color : {c.memoryKvCodes, unusedVeil(c)}) {
+        painter.setBrush(color);
+        painter.drawRoundedRect(swatch, 2, 2);
+      }
+    } else if (entry.kind) {
       const bool pale = *entry.kind == MemorySegmentKind::kFree;
       painter.setPen(pale ? QPen(c.border, 1) : QPen(Qt::NoPen));
       painter.setBrush(segmentColor(*entry.kind, c));
-      painter.drawRoundedRect(QRectF(entry.x, y + (line - kSwatch) / 2, kSwatch, kSwatch), 2, 2);
+      painter.drawRoundedRect(swatch, 2, 2);
     } else {
       if (tooBig) bytesColor = c.error;
       painter.setPen(QPen(bytesColor, 1.6, Qt::DashLine));

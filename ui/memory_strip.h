@@ -20,6 +20,7 @@ namespace longhand::ui {
 
 struct MemoryStripData {
   engine::MemoryUse use;                      // the ledger
+  engine::MemoryUse unused;                   // of `use`: reserved, no token stands there yet
   std::uint64_t totalBytes = 0;               // of the device; 0: unknown, the strip says so
   std::uint64_t freeBytes = 0;                // of the device
   std::uint64_t processBytes = 0;             // held by this process on the device
@@ -46,6 +47,7 @@ inline constexpr int kMemorySegmentKinds = 8;
 struct MemorySegment {
   MemorySegmentKind kind = MemorySegmentKind::kFree;
   std::uint64_t bytes = 0;
+  std::uint64_t unusedBytes = 0;  // of `bytes`: reserved for the cache and painted lighter
 };
 
 /// All eight kinds in order; their bytes sum to data.totalBytes. Where the ledger counts more than

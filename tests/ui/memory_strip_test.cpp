@@ -153,10 +153,30 @@ class MemoryStripTest : public QObject {
     const QString text = strip.accessibleDescription();
     for (const char* part :
          {"Test GPU, 24.00 GiB in all", "Weights 4.00 GiB", "KV codes 11.00 GiB",
-          "KV scales 1.00 GiB", "Residual 3.0 MiB", "Workspace 512 MiB", "Other processes 2.00 GiB",
+          "KV scales 1.00 GiB", "Exact KV 3.0 MiB", "Workspace 512 MiB", "Other processes 2.00 GiB",
           "Free 4.00 GiB", "Forecast for Quality, 100,000 tokens: 35.50 GiB", "does not fit"}) {
       QVERIFY2(text.contains(QLatin1String(part)), qPrintable(text));
     }
+  }
+
+  void whatTheCacheReservedIsToldApartFromWhatItUses() {
+    MemoryStrip strip(theme_);
+    strip.resize(1600, 60);
+    strip.setData(large());
+    const QImage allUsed = strip.grab().toImage();
+    const QRectF place = strip.segmentRect(MemorySegmentKind::kKvCodes);
+    MemoryStripData data = large();
+    data.unused[MemoryCategory::kKvCodes] = 5 * kGiB;
+    strip.setData(data);
+    QCOMPARE(strip.segmentRect(MemorySegmentKind::kKvCodes), place);
+    QVERIFY(strip.textEquivalent().contains(u"KV codes 6.00 GiB"));
+    QVERIFY(strip.textEquivalent().contains(u"reserved for the cache 5.00 GiB"));
+    const QImage shown = strip.grab().toImage();
+    const auto y = static_cast<int>(place.center().y());
+    const auto left = static_cast<int>(place.left()) + 3;
+    const auto right = static_cast<int>(place.right()) - 4;
+    QCOMPARE(shown.pixel(left, y), allUsed.pixel(left, y));
+    QVERIFY(shown.pixel(right, y) != allUsed.pixel(right, y));
   }
 
   void legendTakesASecondRowInANarrowWindow() {
