@@ -57,6 +57,18 @@ QString ContextMeter::text() const {
   return text;
 }
 
+QString ContextMeter::shortText() const {
+  QString text = tr("%1 of %2").arg(number(usedTokens_), number(contextLength_));
+  if (contextLength_ > 0 && usedTokens_ >= contextLength_) {
+    text += tr(": full");
+  } else if (trainedLength_ > 0 && usedTokens_ > trainedLength_) {
+    text += tr(": beyond training");
+  } else if (isWarning()) {
+    text += tr(": nearly full");
+  }
+  return text;
+}
+
 QSize ContextMeter::sizeHint() const {
   const QFontMetrics metrics(theme_.smallFont);
   return {kBarWidth + 200, metrics.height() + 2};
@@ -87,9 +99,10 @@ void ContextMeter::paintEvent(QPaintEvent*) {
   painter.setFont(theme_.smallFont);
   painter.setPen(isWarning() ? c.warning : c.textMuted);
   const QRectF area(kBarWidth + 10, 0, width() - kBarWidth - 10, height());
-  painter.drawText(
-      area, Qt::AlignLeft | Qt::AlignVCenter,
-      QFontMetricsF(theme_.smallFont).elidedText(text(), Qt::ElideRight, area.width()));
+  const QFontMetricsF metrics(theme_.smallFont);
+  const bool fits = metrics.horizontalAdvance(text()) <= area.width();
+  painter.drawText(area, Qt::AlignLeft | Qt::AlignVCenter,
+                   metrics.elidedText(fits ? text() : shortText(), Qt::ElideRight, area.width()));
 }
 
 }  // namespace longhand::ui

@@ -20,6 +20,8 @@ class ContextMeter final : public QWidget {
   /// Tokens; trainedLength 0: unknown.
   void setUse(qint64 usedTokens, qint64 contextLength, qint64 trainedLength);
   QString text() const;
+  /// The same where there is little room.
+  QString shortText() const;
   bool isWarning() const;
 
   QSize sizeHint() const override;

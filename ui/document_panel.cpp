@@ -48,6 +48,8 @@ DocumentPanel::DocumentPanel(QWidget* parent)
                        tr("Use in this chat, read with the first question"))),
       discard_(named(new QPushButton(tr("Cancel")), u"documentDiscardButton"_s,
                      tr("Do not use this document"))),
+      remove_(named(new QPushButton(tr("Remove from this chat")), u"documentRemoveButton"_s,
+                    tr("Remove from this chat"))),
       raiseContext_(named(new QPushButton(this), u"documentRaiseContextButton"_s,
                           tr("Set the context so that the document fits"))),
       progress_(new ProgressCard(u"documentProgress"_s, this)),
@@ -63,6 +65,7 @@ DocumentPanel::DocumentPanel(QWidget* parent)
   connect(readNow_, &QPushButton::clicked, this, &DocumentPanel::readRequested);
   connect(useInChat_, &QPushButton::clicked, this, &DocumentPanel::useRequested);
   connect(discard_, &QPushButton::clicked, this, &DocumentPanel::discardRequested);
+  connect(remove_, &QPushButton::clicked, this, &DocumentPanel::removeRequested);
   connect(raiseContext_, &QPushButton::clicked, this,
           [this] { emit raiseContextRequested(contextToOffer_); });
   connect(progress_, &ProgressCard::cancelRequested, this, &DocumentPanel::cancelWorkRequested);
@@ -108,6 +111,7 @@ QWidget* DocumentPanel::makeDocumentPage() {
   buttons->addWidget(readNow_);
   buttons->addWidget(useInChat_);
   buttons->addWidget(discard_);
+  buttons->addWidget(remove_);
   buttons->addStretch(1);
 
   auto* head = new QVBoxLayout;
@@ -145,6 +149,8 @@ void DocumentPanel::showCandidate(const DocumentSummary& summary, const Document
   useInChat_->setEnabled(advice.canUse);
   useInChat_->show();
   discard_->show();
+  readNow_->show();
+  remove_->hide();
   advice_->setText(advice.text);
   advice_->setVisible(!advice.text.isEmpty());
   contextToOffer_ = advice.contextToOffer;
@@ -162,7 +168,9 @@ void DocumentPanel::showInUse(const DocumentSummary& summary, const QString& sta
   readNow_->setEnabled(true);
   useInChat_->hide();
   discard_->hide();
-  actions_->setVisible(canRead);
+  readNow_->setVisible(canRead);
+  remove_->show();
+  actions_->show();
 }
 
 void DocumentPanel::setForecasts(const std::vector<app::PresetForecast>& forecasts,

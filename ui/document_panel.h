@@ -69,6 +69,8 @@ class DocumentPanel final : public QWidget {
   void raiseContextRequested(qint64 contextLength);
   /// Puts the candidate away.
   void discardRequested();
+  /// Takes the document out of the chat.
+  void removeRequested();
   /// Stops examining or reading.
   void cancelWorkRequested();
 
@@ -88,6 +90,7 @@ class DocumentPanel final : public QWidget {
   QPushButton* readNow_;
   QPushButton* useInChat_;
   QPushButton* discard_;
+  QPushButton* remove_;
   QPushButton* raiseContext_;
   qint64 contextToOffer_ = 0;
   ProgressCard* progress_;

@@ -94,6 +94,10 @@ DocumentPresenter::DocumentPresenter(ChatController& controller, DocumentPanel& 
   connect(&panel_, &DocumentPanel::discardRequested, &controller_,
           &ChatController::discardDocument);
   connect(&panel_, &DocumentPanel::cancelWorkRequested, this, &DocumentPresenter::cancelWork);
+  connect(&panel_, &DocumentPanel::removeRequested, this, [this] {
+    controller_.detachDocument(shownDocument_);
+    emit composerWanted();
+  });
   connect(&panel_, &DocumentPanel::raiseContextRequested, this, &DocumentPresenter::raiseContext);
 
   connect(&controller_, &ChatController::documentReadProgress, &panel_,
@@ -195,6 +199,7 @@ void DocumentPresenter::readNow() {
   isReading_ = true;
   emit readingHere(true);
   controller_.readDocument();
+  emit composerWanted();
 }
 
 void DocumentPresenter::endReading() {

@@ -72,7 +72,7 @@ void FindBar::close() {
 void FindBar::showCount(int current, int count) {
   count_->setText(text_->text().isEmpty() ? QString()
                   : count == 0            ? tr("not found")
-                               : tr("%1 of %2").arg(current + 1).arg(formatCount(count)));
+                               : tr("%1 of %2").arg(formatCount(current + 1), formatCount(count)));
 }
 
 bool FindBar::eventFilter(QObject* watched, QEvent* event) {

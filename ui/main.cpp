@@ -5,7 +5,6 @@
 
 #include <QApplication>
 #include <QDir>
-#include <QLoggingCategory>
 #include <QMessageBox>
 #include <QPushButton>
 #include <QStandardPaths>
@@ -27,6 +26,13 @@ namespace {
 void printLine(std::FILE* stream, const QString& line) {
   std::fputs(line.toLocal8Bit().constData(), stream);
   std::fputc('\n', stream);
+}
+
+/// Qt tries one font after the other for a script and warns, without a category, about each that
+/// has not got it, although a later one has: nothing a user could act on.
+void handleQtMessage(QtMsgType type, const QMessageLogContext& context, const QString& message) {
+  if (message.startsWith("  OpenType support missing for"_L1)) return;
+  printLine(stderr, qFormatLogMessage(type, context, message));
 }
 
 /// Without a display, pictures and --help still work: Qt's offscreen platform serves them. Returns
@@ -60,7 +66,7 @@ app::ControllerPaths makePaths(const QString& dataFolder) {
 }
 
 /// Opens the data. A damaged database is put aside after the user has agreed, never deleted.
-/// `mayAsk` false: nobody is there to answer.
+/// Null when the user has not. `mayAsk` false: nobody is there to answer.
 std::unique_ptr<app::ChatController> openController(const app::ControllerPaths& paths,
                                                     bool mayAsk) {
   try {
@@ -69,17 +75,24 @@ std::unique_ptr<app::ChatController> openController(const app::ControllerPaths& 
     if (error.code() != engine::ErrorCode::kFileDamaged || !mayAsk) throw;
     printLine(stderr, u"longhand: "_s + QString::fromStdString(error.line()));
     QMessageBox question(QMessageBox::Warning, u"Longhand"_s, QString::fromStdString(error.line()));
-    question.setInformativeText(
-        QCoreApplication::translate("main",
-                                    "Longhand can put the damaged file aside and begin "
-                                    "with an empty one. Nothing is deleted."));
-    const QPushButton* aside = question.addButton(
-        QCoreApplication::translate("main", "Put it aside"), QMessageBox::AcceptRole);
+    question.setInformativeText(QCoreApplication::translate(
+        "main",
+        "The file holds your chats and settings. Longhand can put it aside under another name "
+        "and start with an empty one. Nothing is deleted; a copy of the file from a backup can "
+        "be put back in its place."));
+    const QPushButton* agreed = question.addButton(
+        QCoreApplication::translate("main", "Put it aside and start"), QMessageBox::AcceptRole);
     question.addButton(QMessageBox::Cancel);
     question.exec();
-    if (question.clickedButton() != aside) throw;
-    app::Database::moveAside(app::ChatController::databasePath(paths));
-    return std::make_unique<app::ChatController>(paths);
+    if (question.clickedButton() != agreed) return nullptr;
+    const QString aside = app::Database::moveAside(app::ChatController::databasePath(paths));
+    printLine(stderr, u"longhand: the damaged file is now %1"_s.arg(aside));
+    auto controller = std::make_unique<app::ChatController>(paths);
+    QMessageBox::information(
+        nullptr, u"Longhand"_s,
+        QCoreApplication::translate("main", "The damaged file was put aside. It is now\n%1")
+            .arg(aside));
+    return controller;
   }
 }
 
@@ -100,6 +113,7 @@ int runWindow(const ui::CommandLine& options, const QString& dataFolder) {
   const bool isScreenshot = !options.screenshotPath.isEmpty();
   const app::ControllerPaths paths = makePaths(dataFolder);
   const std::unique_ptr<app::ChatController> controller = openController(paths, !isScreenshot);
+  if (controller == nullptr) return 1;
   ui::MainWindow window(*controller,
                         {paths.dataFolder, paths.modelsFolder, systemTheme(), options.theme});
   if (options.size.isValid()) window.resize(options.size);
@@ -146,6 +160,7 @@ int run(const ui::CommandLine& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  qInstallMessageHandler(handleQtMessage);
   const bool hasNoDisplay = chooseOffscreenWithoutDisplay();
   QCoreApplication::setApplicationName(u"longhand"_s);
   QCoreApplication::setApplicationVersion(QStringLiteral(LONGHAND_VERSION));

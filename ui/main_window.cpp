@@ -5,6 +5,7 @@
 #include <QCloseEvent>
 #include <QDir>
 #include <QFileDialog>
+#include <QFileInfo>
 #include <QMenu>
 #include <QSplitter>
 #include <QVBoxLayout>
@@ -39,7 +40,7 @@ namespace longhand::ui {
 namespace {
 
 constexpr QSize kDefaultSize(1280, 800);
-constexpr QSize kSmallestSize(860, 560);
+constexpr QSize kSmallestSize(640, 480);
 constexpr int kSidebarWidth = 232;
 constexpr int kRightPaneWidth = 400;
 
@@ -71,7 +72,9 @@ MainWindow::MainWindow(ChatController& controller, const MainWindowOptions& opti
       presetSwitcher_(new PresetSwitcher(controller, chatPane_->presetBar(), this)) {
   setObjectName(u"mainWindow"_s);
   setWindowTitle(tr("Longhand"));
-  new SettingsPresenter(controller, rightPane_->settingsPanel(), this);
+  const auto* settings = new SettingsPresenter(controller, rightPane_->settingsPanel(), this);
+  connect(settings, &SettingsPresenter::applied, this,
+          [this] { chatPane_->composer().setFocus(Qt::OtherFocusReason); });
   makeLayout();
   connectActions();
   connectParts();
@@ -89,8 +92,9 @@ void MainWindow::makeLayout() {
   splitter_->setChildrenCollapsible(false);
   splitter_->setStretchFactor(1, 1);
   sidebar_->setMinimumWidth(190);
-  chatPane_->setMinimumWidth(340);
-  rightPane_->setMinimumWidth(320);
+  // Side by side in a window of 800 pixels.
+  chatPane_->setMinimumWidth(300);
+  rightPane_->setMinimumWidth(300);
 
   auto* bottom = new QWidget(this);
   bottom->setObjectName(u"bottomArea"_s);
@@ -232,8 +236,10 @@ void MainWindow::writeQuestion(const QString& text) {
 }
 
 void MainWindow::chooseDocument() {
-  const QString path = QFileDialog::getOpenFileName(this, tr("Open a document"), QDir::homePath(),
+  const QString start = QFileInfo(documentFolder_).isDir() ? documentFolder_ : QDir::homePath();
+  const QString path = QFileDialog::getOpenFileName(this, tr("Open a document"), start,
                                                     app::documentNameFilters().join(u";;"_s));
+  if (!path.isEmpty()) documentFolder_ = QFileInfo(path).absolutePath();
   if (!path.isEmpty()) openDocument(path);
 }
 
@@ -296,6 +302,7 @@ void MainWindow::setTheme(ThemeKind kind) {
 
 void MainWindow::restoreLayout(const WindowLayout& layout) {
   setTheme(layout.theme);
+  documentFolder_ = layout.documentFolder;
   actions_->dark->setChecked(layout.theme == ThemeKind::kDark);
   if (!restoreGeometry(controller_.settings().windowGeometry)) resize(kDefaultSize);
   if (layout.splitter.isEmpty() || !splitter_->restoreState(layout.splitter)) {
@@ -315,6 +322,7 @@ void MainWindow::saveLayout() {
   layout.showsRightPane = !rightPane_->isHidden();
   layout.showsSettings = rightPane_->page() == RightPane::Page::kSettings;
   layout.theme = theme_.kind;
+  layout.documentFolder = documentFolder_;
   controller_.saveWindowLayout(saveGeometry(), layout.toJson());
 }
 

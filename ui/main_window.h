@@ -79,6 +79,7 @@ class MainWindow final : public QMainWindow {
   Theme theme_;
   std::optional<engine::MemoryUse> memoryForecast_;  // of the whole context, for the strip
   QString memoryForecastLabel_;
+  QString documentFolder_;    // of the last document chosen in the dialog
   bool knowsMemory_ = false;  // the forecast was made with a memory report
   WindowActions* actions_;
   TopBar* topBar_;

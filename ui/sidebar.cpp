@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <QHBoxLayout>
+#include <QKeyEvent>
 #include <QLabel>
 #include <QLineEdit>
 #include <QListWidget>
@@ -32,8 +33,8 @@ Sidebar::Sidebar(app::ChatController& controller, const Theme& theme, QWidget* p
     : QWidget(parent),
       controller_(controller),
       theme_(theme),
-      search_(named(new QLineEdit(this), u"searchField"_s, tr("Search all chats"))),
       newChat_(named(new QPushButton(tr("New chat"), this), u"newChatButton"_s, tr("New chat"))),
+      search_(named(new QLineEdit(this), u"searchField"_s, tr("Search all chats"))),
       listState_(named(new QLabel(this), u"conversationListState"_s, tr("State of the list"))),
       list_(new ConversationList(theme, this)),
       undoBar_(new NoticeBar(u"undoBar"_s, this)),
@@ -70,6 +71,7 @@ QWidget* Sidebar::makeHead() {
   search_->setPlaceholderText(tr("Search"));
   search_->setToolTip(tr("Search titles and messages (Ctrl+K)"));
   search_->setClearButtonEnabled(true);
+  search_->installEventFilter(this);
   newChat_->setToolTip(tr("Ctrl+N"));
   auto* layout = new QVBoxLayout(head);
   layout->setContentsMargins(10, 0, 10, 4);
@@ -118,13 +120,7 @@ void Sidebar::connectController() {
     emit composerWanted();
   });
   connect(search_, &QLineEdit::textChanged, searchTimer_, qOverload<>(&QTimer::start));
-  connect(searchTimer_, &QTimer::timeout, this, [this] {
-    if (search_->text().trimmed().isEmpty()) {
-      showConversations();
-    } else {
-      controller_.search(search_->text().trimmed());
-    }
-  });
+  connect(searchTimer_, &QTimer::timeout, this, &Sidebar::runSearch);
   connect(list_, &ConversationList::conversationChosen, this, &Sidebar::choose);
   connect(list_, &ConversationList::renameRequested, &controller_,
           &ChatController::renameConversation);
@@ -161,6 +157,28 @@ void Sidebar::setTheme(const Theme& theme) {
 void Sidebar::focusSearch() {
   search_->setFocus(Qt::ShortcutFocusReason);
   search_->selectAll();
+}
+
+void Sidebar::runSearch() {
+  searchTimer_->stop();
+  if (search_->text().trimmed().isEmpty()) {
+    showConversations();
+  } else {
+    controller_.search(search_->text().trimmed());
+  }
+}
+
+bool Sidebar::eventFilter(QObject* watched, QEvent* event) {
+  if (watched != search_ || event->type() != QEvent::KeyPress) {
+    return QWidget::eventFilter(watched, event);
+  }
+  const int key = static_cast<const QKeyEvent*>(event)->key();
+  if (key != Qt::Key_Down && key != Qt::Key_Return && key != Qt::Key_Enter) return false;
+  if (searchTimer_->isActive()) runSearch();
+  if (list_->model()->rowCount() == 0) return true;
+  if (!list_->currentIndex().isValid()) list_->setCurrentIndex(list_->model()->index(0, 0));
+  list_->setFocus(Qt::TabFocusReason);
+  return true;
 }
 
 void Sidebar::showConversations() {
@@ -212,6 +230,9 @@ void Sidebar::showDocuments() {
 
 void Sidebar::showDocumentMenu(const QPoint& position) {
   const QListWidgetItem* item = documents_->itemAt(position);
+  // The menu key comes without a place that means anything.
+  if (item == nullptr && documents_->hasFocus()) item = documents_->currentItem();
+  if (item == nullptr && documents_->hasFocus()) item = documents_->item(0);
   if (item == nullptr) return;
   const qint64 id = item->data(kDocumentIdRole).toLongLong();
   auto* menu = named(new QMenu(this), u"documentMenu"_s, tr("Document"));

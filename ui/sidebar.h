@@ -47,10 +47,15 @@ class Sidebar final : public QWidget {
   /// Something was chosen that is written to: the composer should have the focus.
   void composerWanted();
 
+ protected:
+  /// From the search field, Down and Enter lead into the list.
+  bool eventFilter(QObject* watched, QEvent* event) override;
+
  private:
   QWidget* makeHead();
   QWidget* makeDocuments();
   void connectController();
+  void runSearch();
   void showConversations();
   void showHits(const QString& text, const std::vector<app::SearchHit>& hits);
   void showDocuments();
@@ -59,8 +64,8 @@ class Sidebar final : public QWidget {
 
   app::ChatController& controller_;
   Theme theme_;
-  QLineEdit* search_;
   QPushButton* newChat_;
+  QLineEdit* search_;
   QLabel* listState_;
   ConversationList* list_;
   NoticeBar* undoBar_;

@@ -1,8 +1,10 @@
 #pragma once
 // What the window remembers of its looks: which sides are shown, where the splitters stand, the
-// theme. Kept as JSON in the settings; anything unreadable becomes the default.
+// theme, the folder of documents. Kept as JSON in the settings; anything unreadable becomes the
+// default.
 
 #include <QByteArray>
+#include <QString>
 
 #include "ui/theme.h"
 
@@ -14,6 +16,7 @@ struct WindowLayout {
   bool showsRightPane = true;
   bool showsSettings = false;  // of the right pane's two pages
   ThemeKind theme = ThemeKind::kLight;
+  QString documentFolder;  // where the open dialog begins; empty: the home folder
 
   static WindowLayout fromJson(const QByteArray& json, ThemeKind defaultTheme);
   QByteArray toJson() const;

@@ -105,6 +105,13 @@ class MainWindowAccessTest final : public QObject {
     QVERIFY(reached.contains(harness_->composerField().objectName()));
   }
 
+  void theWindowFitsASmallScreen() {
+    const QSize smallest =
+        harness_->window().minimumSizeHint().expandedTo(harness_->window().minimumSize());
+    QVERIFY2(smallest.width() <= 800 && smallest.height() <= 560,  // of 600, without the title
+             qPrintable(u"%1 x %2"_s.arg(smallest.width()).arg(smallest.height())));
+  }
+
   void shortcutsOfTheDesignExist_data() {
     QTest::addColumn<QString>("action");
     QTest::addColumn<QKeySequence>("keys");

@@ -13,6 +13,7 @@
 #include <QTemporaryDir>
 
 #include "ui/composer.h"
+#include "ui/opening_job.h"
 #include "window_harness.h"
 
 using namespace Qt::StringLiterals;
@@ -207,6 +208,34 @@ class MainWindowDocumentTest final : public QObject {
     QCOMPARE(harness_->controller().activity(), app::Activity::kIdle);
     QVERIFY(harness_->controller().messages().empty());
     QVERIFY(harness_->controller().pendingDocument().has_value());
+  }
+
+  void sampleQuestionsAreNotOfferedForAnotherDocument() {
+    QVERIFY(harness_->isShown(u"sampleQuestion0"_s));
+    writeFile(path(u"notes.md"_s), "The code of the north gate is 4821.\n");
+    harness_->window().openDocument(path(u"notes.md"_s));
+    QVERIFY(harness_->waitForCandidate());
+    QVERIFY(!harness_->isShown(u"sampleQuestion0"_s));
+    harness_->click(u"documentDiscardButton"_s);
+    QVERIFY(harness_->isShown(u"sampleQuestion0"_s));
+  }
+
+  void aDocumentCanBeRemovedFromTheChatByAButton() {
+    QVERIFY(harness_->useSampleDocument());
+    harness_->click(u"documentRemoveButton"_s);
+    QVERIFY(harness_->controller().documents().empty());
+    QVERIFY(harness_->isShown(u"documentOpenButton"_s));
+  }
+
+  void aQuestionOfTheCommandLineStaysWhenItsDocumentDoesNotFit() {
+    writeFile(path(u"long.txt"_s), QByteArray("The lamp is in the hall. ").repeated(400));
+    ui::OpeningJob job(harness_->controller(), harness_->window(),
+                       {path(u"long.txt"_s), u"Where is the lamp?"_s}, nullptr);
+    QSignalSpy failed(&job, &ui::OpeningJob::failed);
+    job.start();
+    emit harness_->controller().modelLoaded(*harness_->controller().model());
+    QVERIFY(failed.count() == 1 || failed.wait(kPatienceMs));
+    QCOMPARE(harness_->find<ui::Composer>(u"composer"_s).text(), u"Where is the lamp?"_s);
   }
 
   void whatCannotBeOpenedIsSaidInOneSentence_data() {

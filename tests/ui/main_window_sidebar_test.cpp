@@ -131,6 +131,18 @@ class MainWindowSidebarTest final : public QObject {
     QTRY_COMPARE(titles().size(), 2);
   }
 
+  void enterInTheSearchFieldLeadsIntoTheHits() {
+    makeTwoChats();
+    auto& field = harness_->find<QLineEdit>(u"searchField"_s);
+    field.setFocus();
+    QTest::keyClicks(&field, u"moldak"_s);
+    QTest::keyClick(&field, Qt::Key_Return);  // sooner than the pause of the search
+    QVERIFY(list().hasFocus());
+    QCOMPARE(titles().size(), 1);
+    QTest::keyClick(&list(), Qt::Key_Return);
+    QCOMPARE(harness_->controller().messages().front().text, questions_[0].question);
+  }
+
   void findMarksThePlacesInTheOpenChat() {
     makeTwoChats();
     QTest::keyClick(&harness_->window(), Qt::Key_F, Qt::ControlModifier);
