@@ -215,10 +215,14 @@ void DocumentPanel::beginReading(const QString& name) {
   progress_->begin(tr("Reading %1").arg(name), tr("Starting"));
 }
 
-void DocumentPanel::setExaminingProgress(double share) {
+void DocumentPanel::setExaminingProgress(double share) { setShare(share, tr("Extracting text")); }
+
+void DocumentPanel::setCountingProgress(double share) { setShare(share, tr("Counting tokens")); }
+
+void DocumentPanel::setShare(double share, const QString& detail) {
   constexpr double kSteps = 1000.0;
   progress_->setProgress(static_cast<quint64>(share * kSteps), static_cast<quint64>(kSteps),
-                         tr("Extracting text and counting tokens"));
+                         detail);
 }
 
 void DocumentPanel::setReadingProgress(const engine::PrefillProgress& progress) {

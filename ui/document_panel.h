@@ -54,7 +54,8 @@ class DocumentPanel final : public QWidget {
 
   /// Extraction and counting.
   void beginExamining(const QString& name);
-  void setExaminingProgress(double share);
+  void setExaminingProgress(double share);  // of the extraction
+  void setCountingProgress(double share);   // of the tokens, which follows
   void beginReading(const QString& name);
   void setReadingProgress(const engine::PrefillProgress& progress);
   void endWork();
@@ -76,6 +77,7 @@ class DocumentPanel final : public QWidget {
 
  private:
   QWidget* makeEmptyPage();
+  void setShare(double share, const QString& detail);
   QWidget* makeDocumentPage();
   void showSummary(const DocumentSummary& summary);
 

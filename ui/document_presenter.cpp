@@ -102,6 +102,8 @@ DocumentPresenter::DocumentPresenter(ChatController& controller, DocumentPanel& 
 
   connect(&controller_, &ChatController::documentReadProgress, &panel_,
           &DocumentPanel::setExaminingProgress);
+  connect(&controller_, &ChatController::documentCountProgress, &panel_,
+          &DocumentPanel::setCountingProgress);
   connect(&controller_, &ChatController::documentPreviewReady, this, [this] {
     isOpening_ = false;
     showCurrent();  // it may be part of the chat by now: a sample question does that
