@@ -232,7 +232,7 @@ void MainWindow::newChat() {
 
 void MainWindow::writeQuestion(const QString& text) {
   Composer& composer = chatPane_->composer();
-  if (composer.text().isEmpty()) composer.setText(text);
+  composer.setText(composer.text().isEmpty() ? text : composer.text() + u'\n' + text);
 }
 
 void MainWindow::chooseDocument() {

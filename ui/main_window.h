@@ -49,7 +49,7 @@ class MainWindow final : public QMainWindow {
   void openModel(const QString& folder);  // empty: the bundled model
   /// Opens a new chat; what stands in the composer stays with the old one.
   void newChat();
-  /// Puts a question into the composer, unless something is written there already.
+  /// Puts a question into the composer, below what is written there already.
   void writeQuestion(const QString& text);
   /// Shows or hides the right side, with its settings or its document page.
   void showRightPage(bool isSettings, bool isShown);

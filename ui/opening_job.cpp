@@ -28,6 +28,7 @@ void OpeningJob::start() {
       finish();
     }
   });
+  connect(&controller_, &ChatController::messageAdded, this, [this] { isAsked_ = true; });
   connect(&controller_, &ChatController::generationFinished, this,
           [this](qint64, const app::MessageStatistics&, const QString& stopReason) {
             onAnswered(stopReason);
@@ -44,8 +45,6 @@ void OpeningJob::start() {
 void OpeningJob::onModelLoaded() {
   if (step_ != Step::kModel) return;
   if (!task_.documentPath.isEmpty() || !task_.question.isEmpty()) window_.newChat();
-  // It leaves the composer when it is sent: whatever fails before, it is not lost.
-  if (!task_.question.isEmpty()) window_.writeQuestion(task_.question);
   if (!task_.documentPath.isEmpty()) {
     step_ = Step::kPreview;
     window_.openDocument(task_.documentPath);
@@ -95,7 +94,7 @@ void OpeningJob::onAnswered(const QString& stopReason) {
 
 void OpeningJob::fail(const QString& line) {
   if (step_ == Step::kDone) return;
-  if (step_ == Step::kModel) window_.writeQuestion(task_.question);
+  if (!isAsked_ && !task_.question.isEmpty()) window_.writeQuestion(task_.question);
   step_ = Step::kDone;
   disconnect(&controller_, nullptr, this, nullptr);
   emit failed(line);

@@ -45,6 +45,7 @@ class OpeningJob final : public QObject {
   MainWindow& window_;
   Task task_;
   Step step_ = Step::kModel;
+  bool isAsked_ = false;  // the question is stored; before, a failure leaves it in the composer
 };
 
 }  // namespace longhand::ui

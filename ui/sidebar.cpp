@@ -82,7 +82,7 @@ QWidget* Sidebar::makeHead() {
 }
 
 QWidget* Sidebar::makeDocuments() {
-  auto* title = new QLabel(tr("Documents of this chat"), documentArea_);
+  auto* title = new QLabel(tr("Documents"), documentArea_);
   title->setProperty("textRole", u"section"_s);
   addDocument_->setFlat(true);
   addDocument_->setToolTip(tr("Open a document (Ctrl+O)"));

@@ -238,6 +238,18 @@ class MainWindowDocumentTest final : public QObject {
     QCOMPARE(harness_->find<ui::Composer>(u"composer"_s).text(), u"Where is the lamp?"_s);
   }
 
+  void aQuestionOfTheCommandLineIsAskedAboutItsDocument() {
+    const SampleQuestion sample = sampleQuestions()[0];
+    ui::OpeningJob job(harness_->controller(), harness_->window(),
+                       {sampleDocumentPath(), sample.question}, nullptr);
+    QSignalSpy finished(&job, &ui::OpeningJob::finished);
+    job.start();
+    emit harness_->controller().modelLoaded(*harness_->controller().model());
+    QVERIFY(finished.count() == 1 || finished.wait(kPatienceMs));
+    QCOMPARE(harness_->lastAnswer(), sample.answer);
+    QVERIFY(harness_->find<ui::Composer>(u"composer"_s).text().isEmpty());
+  }
+
   void whatCannotBeOpenedIsSaidInOneSentence_data() {
     QTest::addColumn<QString>("name");
     QTest::addColumn<QByteArray>("bytes");
