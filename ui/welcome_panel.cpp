@@ -15,6 +15,7 @@ namespace longhand::ui {
 namespace {
 
 constexpr int kColumnWidth = 640;
+constexpr int kButtonRowWidth = 480;   // two buttons and the margins
 constexpr int kTwoColumnsWidth = 600;  // the longest sample question fits half of it
 
 QLabel* makeText(QWidget* parent, const QString& objectName, const QString& role) {
@@ -44,19 +45,19 @@ WelcomePanel::WelcomePanel(QWidget* parent)
       demoModel_(named(new QPushButton(tr("Use the demonstration model"), this),
                        u"welcomeDemoModelButton"_s, tr("Use the demonstration model"))),
       questionsTitle_(makeText(this, u"questionsTitle"_s, u"section"_s)),
-      questionArea_(new QWidget(this)) {
+      questionArea_(new QWidget(this)),
+      buttons_(new QBoxLayout(QBoxLayout::LeftToRight)) {
   named(this, u"welcomePanel"_s, tr("Empty chat"));
   setFrameShape(QFrame::NoFrame);
   setWidgetResizable(true);
   setFocusPolicy(Qt::NoFocus);
   setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
 
-  auto* buttons = new QHBoxLayout;
-  buttons->setSpacing(8);
+  buttons_->setSpacing(8);
   for (QPushButton* button : {sampleDocument_, openDocument_, openModel_, demoModel_}) {
-    buttons->addWidget(button);
+    buttons_->addWidget(button);
   }
-  buttons->addStretch(1);
+  buttons_->addStretch(1);
   auto* column = new QWidget;
   column->setMaximumWidth(kColumnWidth);
   auto* inColumn = new QVBoxLayout(column);
@@ -65,7 +66,7 @@ WelcomePanel::WelcomePanel(QWidget* parent)
   inColumn->addWidget(title_);
   inColumn->addWidget(text_);
   inColumn->addSpacing(6);
-  inColumn->addLayout(buttons);
+  inColumn->addLayout(buttons_);
   inColumn->addSpacing(14);
   inColumn->addWidget(questionsTitle_);
   inColumn->addWidget(questionArea_);
@@ -142,6 +143,8 @@ void WelcomePanel::setQuestions(const QStringList& questions) {
 }
 
 void WelcomePanel::arrangeQuestions() {
+  buttons_->setDirection(viewport()->width() >= kButtonRowWidth ? QBoxLayout::LeftToRight
+                                                                : QBoxLayout::TopToBottom);
   const int nColumns = viewport()->width() >= kTwoColumnsWidth ? 2 : 1;
   if (nColumns == nColumns_) return;
   nColumns_ = nColumns;

@@ -5,9 +5,9 @@
 #include <QScrollArea>
 #include <QStringList>
 
+class QBoxLayout;
 class QLabel;
 class QPushButton;
-class QVBoxLayout;
 
 namespace longhand::ui {
 
@@ -41,7 +41,8 @@ class WelcomePanel final : public QScrollArea {
 
  private:
   void setQuestions(const QStringList& questions);
-  /// In two columns where there is room, else in one: questions are never cut.
+  /// In two columns where there is room, else in one; the buttons below each other in a narrow
+  /// window. Nothing is cut.
   void arrangeQuestions();
 
   QLabel* title_;
@@ -54,6 +55,7 @@ class WelcomePanel final : public QScrollArea {
   QPushButton* demoModel_;
   QLabel* questionsTitle_;
   QWidget* questionArea_;
+  QBoxLayout* buttons_;
   QStringList questions_;
   int nColumns_ = 0;
 };
