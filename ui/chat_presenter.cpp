@@ -182,6 +182,8 @@ void ChatPresenter::showPage() {
     } else {
       content.hasDocument = !controller_.documents().empty();
     }
+    const std::optional<app::DocumentPreview> pending = pendingDocument(controller_);
+    if (pending && pending->fitsContext) content.openDocument = pending->content.fileName;
     content.isBusy = controller_.activity() != Activity::kIdle;
     pane_.welcome().setContent(content);
   }

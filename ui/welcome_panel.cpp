@@ -22,6 +22,7 @@ QLabel* makeText(QWidget* parent, const QString& objectName, const QString& role
   auto* label = new QLabel(parent);
   label->setObjectName(objectName);
   label->setProperty("textRole", role);
+  label->setTextFormat(Qt::PlainText);  // file names are not markup
   label->setWordWrap(true);
   label->setMinimumWidth(1);
   return label;
@@ -102,6 +103,9 @@ void WelcomePanel::setContent(const WelcomeContent& content) {
                              "demonstration model.")
       : content.hasDocument
           ? tr("The document is part of this chat. Ask a question about it below.")
+      : !content.openDocument.isEmpty()
+          ? tr("Ask a question about %1 below: with it the document becomes part of this chat.")
+                .arg(content.openDocument)
           : tr("Open a text, Markdown or PDF file, see what it needs, and ask. Everything stays on "
                "this machine."));
   const bool showsQuestions = content.hasModel && content.isDemo && !content.questions.isEmpty();

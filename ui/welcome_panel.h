@@ -16,6 +16,7 @@ struct WelcomeContent {
   bool isDemo = false;
   QStringList questions;     // of the demonstration model
   bool hasDocument = false;  // the chat has a document already
+  QString openDocument;      // one that lies open and becomes part of the chat with a question
   bool isBusy = false;       // nothing can be asked right now
 };
 

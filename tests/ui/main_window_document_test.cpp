@@ -216,6 +216,7 @@ class MainWindowDocumentTest final : public QObject {
     harness_->window().openDocument(path(u"notes.md"_s));
     QVERIFY(harness_->waitForCandidate());
     QVERIFY(!harness_->isShown(u"sampleQuestion0"_s));
+    QVERIFY2(label(u"welcomeText"_s).contains(u"notes.md"_s), qPrintable(label(u"welcomeText"_s)));
     harness_->click(u"documentDiscardButton"_s);
     QVERIFY(harness_->isShown(u"sampleQuestion0"_s));
   }
