@@ -41,9 +41,14 @@ SessionInfo readSessionInfo(const std::filesystem::path& path);
 /// Bytes of the file that saveSessionFile() would write.
 std::uint64_t sessionFileSize(const SessionIdentity& identity, const KvCache& cache);
 
+/// Throws what saveSessionFile() would throw because of the name alone, so that it shows before
+/// minutes of work: a folder that is missing or cannot be written, a file that is no session.
+void requireSessionTarget(const std::filesystem::path& target);
+
 /// Writes the committed contents of `cache`, whose tokens are `tokens`. The file appears under its
 /// name when it is whole and on the disk; until then, and if anything throws, an older file stays
-/// as it was. Throws Error kFileUnwritable, kCancelled, kDevice. Returns the file's bytes.
+/// as it was. A file that is no session is never replaced. Throws Error kFileUnwritable,
+/// kCancelled, kDevice. Returns the file's bytes.
 std::uint64_t saveSessionFile(const std::filesystem::path& path, const SessionIdentity& identity,
                               kernels::Backend& backend, const KvCache& cache,
                               std::span<const std::int32_t> tokens, const SessionProgress& progress,

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cerrno>
 #include <cstdlib>
@@ -46,6 +47,29 @@ int openTemporary(std::string& name) {
                      : "Check the folder and its permissions. Nothing else was changed.");
 }
 
+/// Replaces nothing but sessions: a name mistyped must not cost a document. An empty file holds
+/// nothing to lose.
+void requireReplaceable(const std::filesystem::path& target) {
+  const SessionFileDescriptor file(
+      ::open(target.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.value() < 0) {
+    if (errno == ENOENT) return;
+    throwUnwritable(target, errno);
+  }
+  struct stat status {};
+  if (::fstat(file.value(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw Error(ErrorCode::kFileUnwritable, target.string() + " is not a file.",
+                "Choose another name.");
+  }
+  std::array<std::uint8_t, kSessionMagic.size()> start{};
+  const ssize_t nRead = ::pread(file.value(), start.data(), start.size(), 0);
+  if (nRead < 0) throwUnwritable(target, errno);
+  if (status.st_size == 0 || start == kSessionMagic) return;
+  throw Error(ErrorCode::kFileUnwritable,
+              target.string() + " exists and is no session, so it is not replaced.",
+              "Choose another name. Nothing was changed.");
+}
+
 int openForReading(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe must not wait for a writer.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -64,6 +88,14 @@ int openForReading(const std::filesystem::path& path) {
 
 SessionFileDescriptor::~SessionFileDescriptor() {
   if (value_ >= 0) ::close(value_);
+}
+
+void requireSessionTarget(const std::filesystem::path& target) {
+  requireReplaceable(target);
+  std::string temporary = makeTemporaryName(target);
+  const SessionFileDescriptor file(openTemporary(temporary));
+  if (file.value() < 0) throwUnwritable(target, errno);
+  ::unlink(temporary.c_str());
 }
 
 // --- Writing ------------------------------------------------------------------------------------
@@ -86,12 +118,7 @@ SessionFileWriter::SessionFileWriter(const std::filesystem::path& target,
     fail(error);
   }
   try {
-    std::error_code ignored;
-    if (std::filesystem::exists(target, ignored) &&
-        !std::filesystem::is_regular_file(target, ignored)) {
-      throw Error(ErrorCode::kFileUnwritable, target.string() + " is not a file.",
-                  "Choose another name.");
-    }
+    requireReplaceable(target);
     // A full disk then shows at once, and not after minutes. Not every file system can do it.
     const auto bytes = static_cast<off_t>(sessionFileBytes(header));
     if (::fallocate(file_.value(), 0, 0, bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS &&
@@ -162,6 +189,7 @@ void SessionFileWriter::finish() {
   }
   throwIfStopped(stop_);
   if (::fsync(file_.value()) != 0) fail(errno);
+  requireReplaceable(target_);  // minutes may have passed
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   isFinished_ = true;
   // The new name must survive a power cut, too; where a folder cannot be synced, the file is whole.

@@ -31,6 +31,7 @@ constexpr const char* kHelp =
 
 ChatSession::ChatSession(const ChatOptions& options, Interrupt& interrupt)
     : options_(options), interrupt_(interrupt), isInteractive_(isTerminal(STDIN_FILENO)) {
+  options_.session.requireTarget();
   for (const std::string& path : options_.documents) {
     documents_.push_back({std::filesystem::path(path).filename().string(), readTextFile(path)});
   }

@@ -49,6 +49,8 @@ int generate(const GenerateCommandOptions& options, Interrupt& interrupt) {
   }
   if (!options.system.empty() && !options.isChat) throw UsageError("--system needs --chat");
 
+  options.session.requireTarget();
+
   const InterruptScope scope(interrupt);
   const std::unique_ptr<Engine> engine = loadEngine(options.model, options.cache, scope.stop());
   const std::vector<std::int32_t> prompt = promptTokens(options, *engine);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/cli/output.h"
+#include "engine/session_file.h"
 
 namespace longhand::engine::cli {
 namespace {
@@ -38,6 +39,10 @@ void SessionOptions::addTo(CLI::App& command) {
                   "At the end, keep what was read and said in this file")
       ->type_name("FILE")
       ->group(kSessionGroup);
+}
+
+void SessionOptions::requireTarget() const {
+  if (!saveFile.empty()) requireSessionTarget(saveFile);
 }
 
 void SessionOptions::restore(Engine& engine, std::stop_token stop) const {

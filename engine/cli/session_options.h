@@ -16,6 +16,9 @@ struct SessionOptions {
   std::string saveFile;
 
   void addTo(CLI::App& command);
+  /// Where a file to save to was given: throws Error kFileUnwritable when it can already be seen
+  /// that save() would fail.
+  void requireTarget() const;
   /// Where a file was given: puts it into the engine's cache. Throws as Engine::restoreSession().
   void restore(Engine& engine, std::stop_token stop) const;
   /// Where a file was given: writes the engine's cache to it. Throws as Engine::saveSession().
