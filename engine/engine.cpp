@@ -83,9 +83,11 @@ struct Engine::Impl {
   std::unique_ptr<Session> makeSession(const KvCacheConfig& cache, std::int64_t contextLength) {
     const std::int64_t length = contextLength == 0 ? config.trainedLength : contextLength;
     const MemoryUse now = ledger.use();
-    const std::uint64_t oldCacheBytes = now[MemoryCategory::kKvCodes] +
-                                        now[MemoryCategory::kKvScales] +
-                                        now[MemoryCategory::kKvExact];
+    std::uint64_t oldCacheBytes = now[MemoryCategory::kKvCodes] + now[MemoryCategory::kKvScales] +
+                                  now[MemoryCategory::kKvExact];
+    if (session && backend->usesHostMemory()) {  // what was never written counts as free already
+      oldCacheBytes -= std::min(oldCacheBytes, session->untouchedBytes());
+    }
     return std::make_unique<Session>(SessionSetup{*backend, ledger, *llama, config, counts, cache,
                                                   length, options.chunkTokens, oldCacheBytes});
   }

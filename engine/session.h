@@ -40,7 +40,7 @@ struct SessionSetup {
   KvCacheConfig cache;
   std::int64_t contextLength = 0;
   std::int64_t chunkTokens = 0;       // as EngineOptions::chunkTokens
-  std::uint64_t releasableBytes = 0;  // of the session that this one will replace
+  std::uint64_t releasableBytes = 0;  // become free with the session that this one will replace
 };
 
 /// Tokens to compute from an empty cache, for tests and measurements.
@@ -68,6 +68,9 @@ class Session {
   std::int64_t forgottenTokens() const { return cache_.forgottenTokens(); }
   std::int64_t length() const { return static_cast<std::int64_t>(tokens_.size()); }
   std::span<const std::int32_t> tokens() const { return tokens_; }
+
+  /// As KvCache::untouchedBytes().
+  std::uint64_t untouchedBytes() const { return cache_.untouchedBytes(); }
 
   /// Length of the common prefix of the cache and `prompt`.
   std::int64_t commonPrefix(std::span<const std::int32_t> prompt) const;

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/kv_cache.h"
 #include "engine/llama.h"
+#include "engine/memory_plan.h"
 #include "engine/presets.h"
 #include "tests/engine/engine_harness.h"
 
@@ -49,6 +50,7 @@ class SessionTest : public QObject {
   void streamedTextIsTheResult();
   void memoryCanBeReadFromAnotherThread();
   void cacheThatDoesNotFitKeepsTheOldOne();
+  void reservedMemoryIsNotCountedTwiceForAnotherCache();
   void otherCacheForgetsAndAnswersAgain();
   void threadsCanChange();
   void memoryGrowsWithTheChatAndShrinksWithANewOne();
@@ -106,6 +108,12 @@ std::vector<std::int32_t> tinyPrompt(std::size_t length) {
     id = static_cast<std::int32_t>((state >> 16U) % 97U);
   }
   return prompt;
+}
+
+std::uint64_t cacheBytes(const engine::MemoryUse& use) {
+  using engine::MemoryCategory;
+  return use[MemoryCategory::kKvCodes] + use[MemoryCategory::kKvScales] +
+         use[MemoryCategory::kKvExact];
 }
 
 }  // namespace
@@ -473,6 +481,32 @@ void SessionTest::cacheThatDoesNotFitKeepsTheOldOne() {
   QCOMPARE(engine->cachedTokens().size(), before);
   QCOMPARE(engine->cacheConfig(), f16Cache());
   QCOMPARE(engine->memory().cachedTokens, static_cast<std::int64_t>(before));
+}
+
+void SessionTest::reservedMemoryIsNotCountedTwiceForAnotherCache() {
+  // Reserved for a full context, nearly nothing of it written: it still counts as free memory.
+  const auto engine = loadTiny(engine::presetById("memory-limit").cache);
+  engine::PlanRequest plan;
+  plan.model = engine->modelConfig();
+  plan.cache = engine::presetById("throughput").cache;
+  plan.contextLength = 1'000'000;
+  const auto bytesPerToken = static_cast<double>(cacheBytes(engine::planMemory(plan))) / 1e6;
+  const auto freeBytes = static_cast<double>(engine->memory().device.freeBytes);
+  const auto context = static_cast<std::int64_t>(1.3 * freeBytes / bytesPerToken);
+  engine->configureCache(engine::presetById("memory-limit").cache, context);
+  const std::vector<std::int32_t> prompt = tinyPrompt(100);
+  engine::GenerateOptions options = greedy(0);
+  std::stop_source source;
+  engine::GenerateObserver observer;
+  observer.token = [&](std::string_view, std::int32_t) { source.request_stop(); };
+  engine->generate(prompt, options, observer, source.get_token());
+  const std::size_t before = engine->cachedTokens().size();
+  QVERIFY(static_cast<double>(cacheBytes(engine->memory().use)) > 0.4 * freeBytes);
+
+  QVERIFY(errorOf([&] {
+            engine->configureCache(engine::presetById("throughput").cache, context);
+          }) == ErrorCode::kOutOfMemory);
+  QCOMPARE(engine->cachedTokens().size(), before);
 }
 
 void SessionTest::otherCacheForgetsAndAnswersAgain() {
