@@ -9,6 +9,13 @@
 
 namespace longhand::engine {
 
+void requireFiniteLogits(std::span<const float> logits) {
+  if (std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) return;
+  throw Error(ErrorCode::kFileDamaged,
+              "The model computed logits that are no numbers (NaN or infinity).",
+              "Its weights may be damaged: download the model again.");
+}
+
 double negativeLogLikelihood(std::span<const float> logits, std::int32_t id) {
   const auto largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   double sum = 0.0;
@@ -40,6 +47,7 @@ PerplexityResult perplexity(Engine& engine, std::span<const std::int32_t> ids, s
     std::vector<std::int32_t> fed{engine.modelConfig().bosToken};
     fed.insert(fed.end(), predicted.begin(), predicted.end() - 1);
     const auto addRows = [&](std::int64_t row, std::int64_t nRows, std::span<const float> logits) {
+      requireFiniteLogits(logits);
       for (std::int64_t r = 0; r < nRows; ++r) {
         result.nllSum +=
             negativeLogLikelihood(logits.subspan(static_cast<std::size_t>(r) * vocab, vocab),

@@ -21,11 +21,15 @@ struct PerplexityResult {
 /// `stepwise` feeds one token at a time, so that a quantized cache is read as in decode; else each
 /// window is one prefill, which attends exactly. `progress` gets tokens done and in all. Replaces
 /// the contents of the engine's cache. Throws Error kInvalidArgument (no ids, a window that does
-/// not fit the context), kCancelled.
+/// not fit the context), kFileDamaged (requireFiniteLogits), kCancelled.
 PerplexityResult perplexity(Engine& engine, std::span<const std::int32_t> ids, std::int64_t window,
                             bool stepwise,
                             const std::function<void(std::int64_t, std::int64_t)>& progress,
                             std::stop_token stop);
+
+/// Throws Error kFileDamaged when one of the logits is NaN or infinite: nothing can be measured by
+/// them, and NaN compares as if all were well.
+void requireFiniteLogits(std::span<const float> logits);
 
 /// -ln p(id) under the softmax of the logits, in double.
 double negativeLogLikelihood(std::span<const float> logits, std::int32_t id);

@@ -10,6 +10,7 @@
 #include "engine/error.h"
 #include "engine/kv_cache.h"
 #include "engine/llama.h"
+#include "engine/perplexity.h"
 
 namespace longhand::engine {
 namespace {
@@ -143,6 +144,7 @@ class Measurement {
     chunk.logits = LogitsWanted::kLast;
     chunk.onLogits = [&](std::int64_t /*first*/, std::int64_t /*nRows*/,
                          std::span<const float> logits) {
+      requireFiniteLogits(logits);
       logSoftmax(logits, lane.logProbabilities);
     };
     forward(lane.cache, chunk);

@@ -9,6 +9,7 @@
 #include "engine/cli/output.h"
 #include "engine/cli/prompt_options.h"
 #include "engine/error.h"
+#include "engine/perplexity.h"
 
 #include <nlohmann/json.hpp>
 
@@ -75,6 +76,7 @@ int logits(const LogitsOptions& options, Interrupt& interrupt) {
   const std::vector<std::int32_t> tokens = options.prompt.encode(*engine);
   const std::vector<float> values =
       engine->logits(tokens, options.hasAllPositions, options.isStepwise);
+  requireFiniteLogits(values);
   const auto vocabSize = static_cast<std::size_t>(engine->modelConfig().vocabSize);
   if (options.isJson) {
     printJsonRows(values, vocabSize, options.hasAllPositions, tokens);
