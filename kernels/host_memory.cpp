@@ -3,10 +3,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
 #include <fstream>
 #include <new>
 #include <string>
+
+#include "kernels/memory_limits.h"
 
 namespace longhand::kernels {
 namespace {
@@ -53,6 +56,13 @@ DeviceMemoryInfo hostMemoryInfo() {
   std::uint64_t residentPages = 0;
   if (statm >> sizePages >> residentPages) {
     info.processBytes = residentPages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  }
+  if (info.totalBytes == 0) return info;
+  const std::uint64_t mappedBytes = sizePages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  for (const MemoryLimit& limit :
+       {cgroupMemoryLimit("/proc/self/cgroup", "/sys/fs/cgroup"), addressSpaceLimit(mappedBytes)}) {
+    info.totalBytes = std::min(info.totalBytes, limit.totalBytes);
+    info.freeBytes = std::min(info.freeBytes, limit.freeBytes);
   }
   return info;
 }

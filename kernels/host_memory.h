@@ -7,8 +7,8 @@
 
 namespace longhand::kernels {
 
-/// MemTotal and MemAvailable of /proc/meminfo and the resident set of this process; zeros where
-/// /proc cannot be read.
+/// MemTotal and MemAvailable of /proc/meminfo, or less where memory_limits.h says so, and the
+/// resident set of this process; zeros where /proc cannot be read.
 DeviceMemoryInfo hostMemoryInfo();
 
 /// `bytes` (> 0) aligned to at least 64 bytes, contents undefined; nullptr when it is more than the
