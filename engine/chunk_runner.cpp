@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -57,10 +58,14 @@ void ChunkRunner::run(std::int64_t nChunks, std::uint64_t bytes,
     const std::int64_t nThreads = std::min({cores, kMostThreads, nChunks});
     std::vector<std::jthread> helpers;
     for (std::int64_t i = 1; i < nThreads; ++i) {
-      helpers.emplace_back([&] {
-        while (shared.step(nChunks, work)) {
-        }
-      });
+      try {
+        helpers.emplace_back([&] {
+          while (shared.step(nChunks, work)) {
+          }
+        });
+      } catch (const std::system_error&) {
+        break;  // fewer do it, too
+      }
     }
     // This thread works too, and looks up between its chunks. Where it throws, isAborted lets the
     // helpers end before they are joined.

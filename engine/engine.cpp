@@ -42,10 +42,14 @@ void validate(const EngineOptions& options) {
 }
 
 void requireVocabulary(const Tokenizer& tokenizer, const ModelConfig& config) {
-  if (tokenizer.vocabSize() <= config.vocabSize) return;
+  // A table may be padded, or hold some tokens that were added; a tokenizer that knows far fewer
+  // belongs to another model.
+  const std::int64_t mostUnknown = std::max<std::int64_t>(256, config.vocabSize / 16);
+  const std::int64_t unknown = config.vocabSize - tokenizer.vocabSize();
+  if (unknown >= 0 && unknown <= mostUnknown) return;
   throw Error(ErrorCode::kFileDamaged,
               "tokenizer.model has " + std::to_string(tokenizer.vocabSize()) +
-                  " tokens and the model only " + std::to_string(config.vocabSize) + ".",
+                  " tokens and the model " + std::to_string(config.vocabSize) + ".",
               "The files of " + config.name + " do not belong together: download them again.");
 }
 
@@ -76,6 +80,8 @@ struct Engine::Impl {
     if (config.eosTokens.empty() && tokenizer && tokenizer->eosToken() >= 0) {
       config.eosTokens.push_back(tokenizer->eosToken());
     }
+    // One rule for all who put BOS before a text: the tokenizer's, where it has one.
+    if (tokenizer && tokenizer->bosToken() >= 0) config.bosToken = tokenizer->bosToken();
     llama = std::make_unique<Llama>(*backend, ledger, *model, config);
     session = makeSession(options.cache, options.contextLength);
   }
@@ -116,12 +122,12 @@ std::unique_ptr<Engine> Engine::load(const std::filesystem::path& modelFolder,
 }
 
 std::unique_ptr<Engine> Engine::loadRandom(const ModelConfig& config, const EngineOptions& options,
-                                           std::uint64_t seed) {
+                                           std::uint64_t seed, std::stop_token stop) {
   validate(options);
   std::unique_ptr<Engine> engine(new Engine);
   engine->impl_ = std::make_unique<Impl>(options);
   Impl& m = *engine->impl_;
-  m.model = makeRandomModel(config, options.weights, seed, *m.backend, m.ledger);
+  m.model = makeRandomModel(config, options.weights, seed, *m.backend, m.ledger, std::move(stop));
   m.start();
   return engine;
 }

@@ -77,7 +77,9 @@ struct GenerateObserver {
 
 struct GenerateResult {
   std::string text;
-  std::vector<std::int32_t> tokens;  // generated, without EOS
+  /// Generated, without EOS. Before a stop text: as few as hold `text`, so that the last one may
+  /// hold the beginning of the stop text, too.
+  std::vector<std::int32_t> tokens;
   StopReason stopReason = StopReason::kEndOfText;
   std::int64_t promptTokens = 0;
   std::int64_t reusedTokens = 0;     // of the prompt
@@ -109,11 +111,13 @@ class Engine {
                                       const EngineOptions& options, const LoadProgress& progress,
                                       std::stop_token stop);
   /// The same on random weights of a shape (no tokenizer: tokenizer() throws kInvalidArgument).
+  /// Making 13 GiB takes a while, so it can be stopped, too.
   static std::unique_ptr<Engine> loadRandom(const ModelConfig& config, const EngineOptions& options,
-                                            std::uint64_t seed);
+                                            std::uint64_t seed, std::stop_token stop = {});
   ~Engine();
 
-  const ModelConfig& modelConfig() const;  // any thread
+  /// Any thread. bosToken is the tokenizer's, where it has one.
+  const ModelConfig& modelConfig() const;
   const Tokenizer& tokenizer() const;      // any thread
   WeightFormat weightFormat() const;       // any thread
   std::uint64_t weightBytes() const;       // any thread

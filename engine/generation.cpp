@@ -50,6 +50,16 @@ class TextStream {
   StopTextScanner scanner_;
 };
 
+/// Leaves as few tokens as hold the text before the stop text; the last one may hold the beginning
+/// of the stop text, too.
+void dropStopText(GenerateResult& result, const Tokenizer& tokenizer) {
+  while (!result.tokens.empty()) {
+    const std::span<const std::int32_t> fewer(result.tokens.data(), result.tokens.size() - 1);
+    if (!tokenizer.decode(fewer).starts_with(result.text)) return;
+    result.tokens.pop_back();
+  }
+}
+
 std::int64_t tokensToReserve(std::size_t promptTokens, std::int64_t maxTokens,
                              std::int64_t contextLength) {
   const auto prompt = static_cast<std::int64_t>(promptTokens);
@@ -125,9 +135,12 @@ GenerateResult generateText(Session& session, const Tokenizer* tokenizer,
   }
 
   result.forgottenTokens = session.forgottenTokens();
+  const auto nGenerated = static_cast<std::int64_t>(result.tokens.size());
+  if (result.stopReason == StopReason::kStopText && tokenizer != nullptr) {
+    dropStopText(result, *tokenizer);
+  }
   const std::string rest = text.finish();
   if (!rest.empty()) emit(rest, result.tokens.empty() ? -1 : result.tokens.back());
-  const auto nGenerated = static_cast<std::int64_t>(result.tokens.size());
   result.decodeSeconds = secondsBetween(firstToken, Clock::now());
   result.decodeTokensPerSecond = rate(nGenerated - 1, result.decodeSeconds);
   return result;

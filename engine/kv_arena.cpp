@@ -1,6 +1,7 @@
 #include "engine/kv_arena.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "kernels/page_layout.h"
@@ -16,17 +17,26 @@ std::uint64_t slabBytes(std::uint64_t pageBytes, std::int64_t nPages) {
   return pageBytes * static_cast<std::uint64_t>(nPages);
 }
 
-std::string mebibytes(std::uint64_t bytes) {
+/// "20.24 GiB", "512 MiB": rounded up or down, so that what is needed never looks like what is
+/// free.
+std::string sizeText(std::uint64_t bytes, bool roundsUp) {
   constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
-  return std::to_string((bytes + kMiB - 1) / kMiB) + " MiB";
+  const bool isInGiB = bytes >= 1024 * kMiB;
+  // Of a MiB, or of a hundredth of a GiB.
+  const double units =
+      static_cast<double>(bytes) / static_cast<double>(kMiB) * (isInGiB ? 100.0 / 1024.0 : 1.0);
+  const auto whole = static_cast<std::uint64_t>(roundsUp ? std::ceil(units) : std::floor(units));
+  if (!isInGiB) return std::to_string(whole) + " MiB";
+  const std::string hundredths = std::to_string(whole % 100);
+  return std::to_string(whole / 100) + (hundredths.size() == 1 ? ".0" : ".") + hundredths + " GiB";
 }
 
 }  // namespace
 
 Error outOfMemory(std::uint64_t neededBytes, std::uint64_t freeBytes) {
   return {ErrorCode::kOutOfMemory,
-          "Not enough memory: " + mebibytes(neededBytes) + " are needed and " +
-              mebibytes(freeBytes) + " are free.",
+          "Not enough memory: " + sizeText(neededBytes, true) + " are needed and " +
+              sizeText(freeBytes, false) + " are free.",
           "Choose a shorter context or a preset with fewer bits."};
 }
 

@@ -56,7 +56,8 @@ void advise(std::span<const std::byte> bytes, int advice, bool wholePagesOnly) n
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: opening a pipe must not wait for a writer.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.value() < 0) throwSystemError(path, errno);
   struct stat status {};
   if (::fstat(file.value(), &status) != 0) throwSystemError(path, errno);

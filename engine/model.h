@@ -68,9 +68,14 @@ std::unique_ptr<Model> loadModel(const std::filesystem::path& folder, WeightForm
                                  kernels::Backend& backend, MemoryLedger& ledger,
                                  const LoadProgress& progress, std::stop_token stop);
 
+/// Bytes of the weights when loadModel() has loaded them, from the headers of the files alone.
+/// Throws as loadModel().
+std::uint64_t weightBytesOf(const std::filesystem::path& folder, WeightFormat format);
+
 /// Random weights of the config's shape, made in memory: the same for the same seed.
+/// Throws Error kOutOfMemory, kCancelled.
 std::unique_ptr<Model> makeRandomModel(const ModelConfig& config, WeightFormat format,
                                        std::uint64_t seed, kernels::Backend& backend,
-                                       MemoryLedger& ledger);
+                                       MemoryLedger& ledger, std::stop_token stop = {});
 
 }  // namespace longhand::engine

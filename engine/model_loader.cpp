@@ -45,7 +45,7 @@ WeightTarget sourceFormat(const std::vector<Transfer>& transfers) {
 }
 
 std::vector<Transfer> planTransfers(const ModelReader& reader, WeightFormat format,
-                                    const kernels::Backend& backend) {
+                                    bool usesHostMemory) {
   std::vector<Transfer> transfers;
   for (WeightSpec& spec : weightSpecs(reader.config())) {
     SourceTensor source = reader.tensor(spec);
@@ -59,7 +59,7 @@ std::vector<Transfer> planTransfers(const ModelReader& reader, WeightFormat form
     const WeightTarget source = targetOf(transfer.source.view);
     transfer.target = chooseTarget(wanted, transfer.spec.role, source);
     // Norms are small, and always copied: so their floats are aligned on every backend.
-    transfer.isMapped = backend.usesHostMemory() && transfer.spec.role != WeightRole::kNorm &&
+    transfer.isMapped = usesHostMemory && transfer.spec.role != WeightRole::kNorm &&
                         transfer.target == source && isAligned(transfer.source);
   }
   return transfers;
@@ -183,7 +183,7 @@ std::unique_ptr<Model> loadModel(const std::filesystem::path& folder, WeightForm
                                  kernels::Backend& backend, MemoryLedger& ledger,
                                  const LoadProgress& progress, std::stop_token stop) {
   std::unique_ptr<ModelReader> reader = openModelReader(folder);
-  const std::vector<Transfer> transfers = planTransfers(*reader, format, backend);
+  const std::vector<Transfer> transfers = planTransfers(*reader, format, backend.usesHostMemory());
   const std::uint64_t fingerprint = fingerprintOf(transfers, reader->config());
 
   std::uint64_t totalBytes = 0;
@@ -207,6 +207,15 @@ std::unique_ptr<Model> loadModel(const std::filesystem::path& folder, WeightForm
   model->finish(loadedFormat, fingerprint);
   runner.finish();
   return model;
+}
+
+std::uint64_t weightBytesOf(const std::filesystem::path& folder, WeightFormat format) {
+  const std::unique_ptr<ModelReader> reader = openModelReader(folder);
+  std::uint64_t bytes = 0;
+  for (const Transfer& transfer : planTransfers(*reader, format, /*usesHostMemory=*/true)) {
+    bytes += weightLayout(transfer.target, transfer.spec.rows, transfer.spec.cols).totalBytes;
+  }
+  return bytes;
 }
 
 }  // namespace longhand::engine

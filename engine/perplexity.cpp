@@ -40,6 +40,7 @@ PerplexityResult perplexity(Engine& engine, std::span<const std::int32_t> ids, s
   const auto vocab = static_cast<std::size_t>(engine.modelConfig().vocabSize);
 
   PerplexityResult result;
+  result.window = length;
   for (std::int64_t first = 0; first < nIds; first += length) {
     const std::span<const std::int32_t> predicted = ids.subspan(
         static_cast<std::size_t>(first), static_cast<std::size_t>(std::min(length, nIds - first)));

@@ -13,6 +13,7 @@ namespace longhand::engine {
 struct PerplexityResult {
   double perplexity = 0.0;
   std::int64_t tokens = 0;  // predicted, each once
+  std::int64_t window = 0;  // tokens of a window, the last excepted
   double nllSum = 0.0;      // sum of -ln p
 };
 

@@ -80,8 +80,8 @@ void fillBytes(Random random, std::byte* at, std::int64_t count) {
 
 class RandomWeights {
  public:
-  RandomWeights(std::uint64_t seed, LoadedModel& model)
-      : seed_(seed), model_(model), runner_(0, noProgress_, {}) {}
+  RandomWeights(std::uint64_t seed, LoadedModel& model, std::stop_token stop)
+      : seed_(seed), model_(model), runner_(0, noProgress_, std::move(stop)) {}
 
   WeightView make(const WeightSpec& spec, const WeightTarget& target) {
     ++weight_;
@@ -173,7 +173,7 @@ class RandomWeights {
 
 std::unique_ptr<Model> makeRandomModel(const ModelConfig& config, WeightFormat format,
                                        std::uint64_t seed, kernels::Backend& backend,
-                                       MemoryLedger& ledger) {
+                                       MemoryLedger& ledger, std::stop_token stop) {
   if (format == WeightFormat::kAuto) {
     format = autoQuantizes(config) ? WeightFormat::kNf4 : WeightFormat::kF16;
   }
@@ -186,7 +186,7 @@ std::unique_ptr<Model> makeRandomModel(const ModelConfig& config, WeightFormat f
     totalBytes += weightLayout(targetOfSpec(spec), spec.rows, spec.cols).totalBytes;
   }
   model->checkRoom(totalBytes);
-  RandomWeights weights(seed, *model);
+  RandomWeights weights(seed, *model, std::move(stop));
   for (const WeightSpec& spec : weightSpecs(config)) {
     model->place(spec, weights.make(spec, targetOfSpec(spec)));
   }

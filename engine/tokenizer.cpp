@@ -1,36 +1,18 @@
 #include "engine/tokenizer.h"
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
-#include <system_error>
 #include <utility>
 
 #include "engine/error.h"
+#include "engine/mapped_file.h"
 #include "engine/tokenizer_impl.h"
 
 namespace longhand::engine {
 namespace {
 
-constexpr std::string_view kBlankSign = "\xE2\x96\x81";  // U+2581, a blank inside of pieces
-
-std::string readFile(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    throw Error(ErrorCode::kFileNotFound, path.string() + ": there is no such file.",
-                "A model folder needs its tokenizer.model.");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path, error)) {
-    throw Error(ErrorCode::kFileUnreadable, path.string() + ": cannot be opened for reading.",
-                "Check the file's permissions.");
-  }
-  std::string contents((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) {
-    throw Error(ErrorCode::kFileUnreadable, path.string() + ": reading failed.");
-  }
-  return contents;
-}
+constexpr std::size_t kLimitBytes = std::size_t{256} << 20U;  // Llama-2's has half a MiB
+constexpr std::string_view kBlankSign = "\xE2\x96\x81";       // U+2581, a blank inside of pieces
 
 std::uint64_t fnv1a(std::string_view bytes) {
   std::uint64_t hash = 0xCBF29CE484222325U;
@@ -65,7 +47,7 @@ PieceText readPiece(const sentencepiece::SentencePieceProcessor& processor, int 
 
 Tokenizer::Tokenizer(const std::filesystem::path& tokenizerModel)
     : impl_(std::make_unique<Impl>()) {
-  const std::string contents = readFile(tokenizerModel);
+  const std::string contents = readTextFile(tokenizerModel, kLimitBytes);
   const auto status = impl_->processor.LoadFromSerializedProto(contents);
   if (!status.ok() || impl_->processor.GetPieceSize() == 0) {
     throw Error(ErrorCode::kFileDamaged,

@@ -26,7 +26,7 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  /// Throws Error (kFileNotFound, kFileDamaged).
+  /// Throws Error (kFileNotFound, kFileUnreadable, kFileDamaged).
   explicit Tokenizer(const std::filesystem::path& tokenizerModel);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

@@ -22,6 +22,12 @@ EngineOptions engineOptions(const ModelOptions& model, const CacheOptions& cache
   return options;
 }
 
+EncodeOptions stoppedBy(std::stop_token stop) {
+  EncodeOptions options;
+  options.stop = std::move(stop);
+  return options;
+}
+
 std::unique_ptr<Engine> loadEngine(const ModelOptions& model, const CacheOptions& cache,
                                    std::stop_token stop) {
   const std::filesystem::path folder = model.folder();

@@ -10,6 +10,9 @@
 
 namespace longhand::engine::cli {
 
+/// Encoding that ends by Error kCancelled when a stop is requested.
+EncodeOptions stoppedBy(std::stop_token stop);
+
 /// What the options say, for a model with this config. Throws Error kInvalidArgument.
 EngineOptions engineOptions(const ModelOptions& model, const CacheOptions& cache,
                             const ModelConfig& config);

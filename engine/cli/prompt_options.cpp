@@ -2,7 +2,9 @@
 
 #include <charconv>
 #include <system_error>
+#include <utility>
 
+#include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
 #include "engine/error.h"
@@ -29,10 +31,11 @@ void PromptOptions::requireOne() const {
 
 std::string PromptOptions::readText() const { return text ? *text : readPromptFile(file); }
 
-std::vector<std::int32_t> PromptOptions::encode(const Engine& engine) const {
+std::vector<std::int32_t> PromptOptions::encode(const Engine& engine, std::stop_token stop) const {
   if (!tokens) {
-    std::vector<std::int32_t> ids = engine.tokenizer().encode(readText());
-    ids.insert(ids.begin(), bosToken(engine));
+    std::vector<std::int32_t> ids =
+        engine.tokenizer().encode(readText(), stoppedBy(std::move(stop)));
+    ids.insert(ids.begin(), engine.modelConfig().bosToken);
     return ids;
   }
   std::vector<std::int32_t> ids = parseTokens(*tokens);
@@ -64,11 +67,6 @@ std::vector<std::int32_t> parseTokens(const std::string& text) {
   }
   throw Error(ErrorCode::kInvalidArgument, "\"" + text + "\" is no list of token ids.",
               "Write it like 1,15043,29991.");
-}
-
-std::int32_t bosToken(const Engine& engine) {
-  const std::int32_t bos = engine.tokenizer().bosToken();
-  return bos >= 0 ? bos : engine.modelConfig().bosToken;
 }
 
 }  // namespace longhand::engine::cli

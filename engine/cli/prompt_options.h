@@ -25,12 +25,10 @@ struct PromptOptions {
   std::string readText() const;
   /// BOS and the text's tokens, or the given ids. Throws Error kInvalidArgument for ids outside the
   /// vocabulary.
-  std::vector<std::int32_t> encode(const Engine& engine) const;
+  std::vector<std::int32_t> encode(const Engine& engine, std::stop_token stop = {}) const;
 };
 
 /// "1,2,3" -> ids. Throws Error kInvalidArgument.
 std::vector<std::int32_t> parseTokens(const std::string& text);
-/// The token that texts begin with: the tokenizer's BOS, else the model's.
-std::int32_t bosToken(const Engine& engine);
 
 }  // namespace longhand::engine::cli

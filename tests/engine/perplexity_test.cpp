@@ -120,6 +120,8 @@ void PerplexityTest::refusesWhatDoesNotFit() {
   QVERIFY_EXCEPTION_THROWN(engine::perplexity(*engine, ids, -1, false, {}, {}), engine::Error);
   QVERIFY_EXCEPTION_THROWN(engine::perplexity(*engine, {}, 0, false, {}, {}), engine::Error);
   QCOMPARE(engine::perplexity(*engine, ids, 64, false, {}, {}).tokens, 100);
+  QCOMPARE(engine::perplexity(*engine, ids, 64, false, {}, {}).window, 64);
+  QCOMPARE(engine::perplexity(*engine, ids, 0, false, {}, {}).window, 63);
 }
 
 void PerplexityTest::negativeLogLikelihoodIsThatOfTheSoftmax() {

@@ -264,6 +264,11 @@ void SessionTest::endsBeforeAStopText() {
   const GenerateResult result = engine->generate(demoPrompt("hello"), options, {}, {});
   QVERIFY(result.stopReason == StopReason::kStopText);
   QVERIFY(QString::fromStdString(result.text).endsWith("Open a docu"));
+  // The tokens hold the text, and none of them comes behind it.
+  std::vector<std::int32_t> tokens = result.tokens;
+  QVERIFY(engine->tokenizer().decode(tokens).starts_with(result.text));
+  tokens.pop_back();
+  QVERIFY(!engine->tokenizer().decode(tokens).starts_with(result.text));
 }
 
 void SessionTest::endsWhenTheContextIsFull() {
