@@ -98,7 +98,10 @@ CacheConversion Session::convert(const KvCacheConfig& config, std::int64_t conte
                                  const ConvertProgress& progress, const std::stop_token& stop) {
   config.validate();
   requireContextLength(contextLength);
-  requireMemory(config, contextLength, cache_.allocatedBytes());
+  // What was never written counts as free already.
+  const std::uint64_t promisedBytes = backend_.usesHostMemory() ? cache_.untouchedBytes() : 0;
+  requireMemory(config, contextLength,
+                cache_.allocatedBytes() - std::min(cache_.allocatedBytes(), promisedBytes));
   const CacheConversion result = cache_.convert(config, progress, stop);
   if (!result.isCancelled) contextLength_ = contextLength;
   publishCounts();

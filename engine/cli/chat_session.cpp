@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <utility>
 
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_setup.h"
@@ -25,6 +27,7 @@ constexpr const char* kHelp =
     "/memory        bytes in use, by category\n"
     "/preset NAME   other settings of the KV cache; the chat is converted in place\n"
     "/reread        forgets the cache, so that the chat is read again with the next question\n"
+    "/new           begin a new chat about the same documents\n"
     "/quit          end (Ctrl+D, too); Ctrl+C stops an answer\n";
 
 }  // namespace
@@ -33,20 +36,22 @@ ChatSession::ChatSession(const ChatOptions& options, Interrupt& interrupt)
     : options_(options), interrupt_(interrupt), isInteractive_(isTerminal(STDIN_FILENO)) {
   options_.session.requireTarget();
   for (const std::string& path : options_.documents) {
-    documents_.push_back({std::filesystem::path(path).filename().string(), readTextFile(path)});
+    documents_.push_back({std::filesystem::path(path).filename().string(), readDocument(path)});
   }
   const InterruptScope scope(interrupt_);
   engine_ = loadEngine(options_.model, options_.cache, scope.stop());
-  checkDocumentsFit();
+  checkDocumentsFit(scope.stop());
   options_.session.restore(*engine_, scope.stop());
 }
 
 /// Refuses documents that leave no room for a question, before anything is computed.
-void ChatSession::checkDocumentsFit() {
+void ChatSession::checkDocumentsFit(std::stop_token stop) const {
   if (documents_.empty()) return;
   const ChatTurn turn{firstUserMessage(documents_, "?"), {}, {}};
-  const auto nTokens = static_cast<std::int64_t>(
-      encodeChat(engine_->tokenizer(), options_.system, std::span(&turn, 1)).size());
+  const auto nTokens =
+      static_cast<std::int64_t>(encodeChat(engine_->tokenizer(), options_.system,
+                                           std::span(&turn, 1), stoppedBy(std::move(stop)))
+                                    .size());
   if (nTokens >= engine_->contextLength()) {
     throw Error(ErrorCode::kContextFull,
                 "The documents have " + formatCount(nTokens) + " tokens, but the context holds " +
@@ -63,21 +68,26 @@ void ChatSession::checkDocumentsFit() {
 /// tokens. Ctrl+C leaves the rest for later.
 void ChatSession::readDocuments() {
   if (documents_.empty() || !isInteractive_) return;
-  const auto promptOf = [this](const char* question) {
+  const InterruptScope scope(interrupt_);
+  const auto promptOf = [&](const char* question) {
     const ChatTurn turn{firstUserMessage(documents_, question), {}, {}};
-    return encodeChat(engine_->tokenizer(), options_.system, std::span(&turn, 1));
+    return encodeChat(engine_->tokenizer(), options_.system, std::span(&turn, 1),
+                      stoppedBy(scope.stop()));
   };
   std::vector<std::int32_t> common = promptOf("Who?");
   const std::vector<std::int32_t> other = promptOf("3");
   common.erase(std::mismatch(common.begin(), common.end(), other.begin(), other.end()).first,
                common.end());
-  const InterruptScope scope(interrupt_);
   engine_->prefill(common, showPrefillProgress, scope.stop());
 }
 
 int ChatSession::run() {
   greet();
-  readDocuments();
+  try {
+    readDocuments();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCancelled) throw;
+  }
   std::string line;
   while (!isEnding_) {
     if (isInteractive_ && !options_.isJson) std::cout << "> " << std::flush;
@@ -95,8 +105,11 @@ int ChatSession::run() {
     }
   }
   if (isInteractive_ && !isEnding_) std::cout << std::endl;  // after Ctrl+D
+  if (std::cin.bad() || std::ferror(stdin) != 0)
+    reportError("The questions cannot be read: the standard input failed.");
   saveSession();
-  return isInteractive_ ? kSuccess : status_;
+  if (isInteractive_) return kSuccess;
+  return isInterrupted_ ? kInterrupted : status_;
 }
 
 void ChatSession::saveSession() {
@@ -123,18 +136,39 @@ void ChatSession::handleCommand(const std::string& line) {
   if (name == "/quit" || name == "/exit") {
     isEnding_ = true;
   } else if (name == "/help") {
-    std::cout << kHelp << std::flush;
+    if (options_.isJson) {
+      printJson({{"help", kHelp}});
+    } else {
+      std::cout << kHelp << std::flush;
+    }
   } else if (name == "/stats") {
     printStats();
   } else if (name == "/memory") {
     printMemory();
+  } else if (name == "/new") {
+    beginAgain();
   } else if (name == "/preset") {
     changePreset(argument);
   } else if (name == "/reread") {
     engine_->clear();
-    if (!options_.isJson) std::cout << "The chat is read again with the next question.\n";
+    if (options_.isJson) {
+      printJson({{"reread", true}});
+    } else {
+      std::cout << "The chat is read again with the next question.\n";
+    }
   } else {
     reportError("There is no command " + name + ". /help lists them.");
+  }
+}
+
+/// What both chats have in common stays in the cache: the documents.
+void ChatSession::beginAgain() {
+  turns_.clear();
+  lastResult_.reset();
+  if (options_.isJson) {
+    printJson({{"new", true}});
+  } else {
+    std::cout << "A new chat begins.\n";
   }
 }
 
@@ -148,7 +182,13 @@ void ChatSession::changePreset(const std::string& id) {
   const CacheConversion done =
       engine_->convertCache(config, engine_->contextLength(), {}, scope.stop());
   if (options_.isJson) {
+    const KvCacheConfig& used = engine_->cacheConfig();
     printJson({{"preset", id},
+               {"key_bits", used.keyNbits},
+               {"value_bits", used.valueNbits},
+               {"group_size", used.groupSize},
+               {"residual_length", used.residualLength},
+               {"sink_length", used.sinkLength},
                {"in_place", done.isInPlace},
                {"cancelled", done.isCancelled},
                {"pages_converted", done.pagesConverted},
@@ -173,11 +213,22 @@ void ChatSession::changePreset(const std::string& id) {
               << " tokens keep their fewer bits; /reread reads the chat again.";
   }
   std::cout << '\n';
+  const KvCacheConfig& used = engine_->cacheConfig();
+  KvCacheConfig own = presetById(id).cache;
+  own.exactType = used.exactType;
+  if (used == own) return;
+  std::cout << "Options of the command line change it: keys " << used.keyNbits << " bits, values "
+            << used.valueNbits << " bits, groups of " << used.groupSize << ", residual "
+            << used.residualLength << ", sink " << used.sinkLength << ".\n";
 }
 
 void ChatSession::printStats() const {
   if (!lastResult_) {
-    std::cout << "No answer yet.\n";
+    if (options_.isJson) {
+      printJson({{"stats", nullptr}});
+    } else {
+      std::cout << "No answer yet.\n";
+    }
   } else if (options_.isJson) {
     printJson(resultJson(*lastResult_));
   } else {
@@ -211,10 +262,12 @@ void ChatSession::answer(const std::string& question) {
   turns_.push_back(turn);
   GenerateResult result;
   try {
-    result = generateAnswer(encodeChat(engine_->tokenizer(), options_.system, turns_));
-  } catch (const Error&) {
+    result = generateAnswer();
+  } catch (const Error& error) {
     turns_.pop_back();
-    throw;
+    if (error.code() != ErrorCode::kCancelled) throw;
+    isInterrupted_ = true;
+    return;
   }
   if (options_.isJson) {
     nlohmann::json json = resultJson(result);
@@ -233,13 +286,22 @@ void ChatSession::answer(const std::string& question) {
         "The context is full, so the answer ends here. Start again with a larger "
         "--context.");
   }
-  turns_.back().answer = result.text;
-  turns_.back().answerTokens = result.tokens;
+  if (result.stopReason == StopReason::kCancelled) isInterrupted_ = true;
+  if (stripWhiteSpace(result.text).empty() && result.stopReason == StopReason::kCancelled) {
+    turns_.pop_back();  // stopped before it was answered
+  } else {
+    turns_.back().answer = result.text;
+    // Of an answer that ended at a stop text the last token may hold some of that text.
+    if (result.stopReason != StopReason::kStopText) turns_.back().answerTokens = result.tokens;
+  }
   lastResult_ = std::move(result);
 }
 
-GenerateResult ChatSession::generateAnswer(const std::vector<std::int32_t>& prompt) {
+/// To the last turn.
+GenerateResult ChatSession::generateAnswer() {
   const InterruptScope scope(interrupt_);
+  const std::vector<std::int32_t> prompt =
+      encodeChat(engine_->tokenizer(), options_.system, turns_, stoppedBy(scope.stop()));
   GenerateObserver observer;
   observer.prefill = showPrefillProgress;
   if (!options_.isJson) {

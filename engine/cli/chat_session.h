@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -36,16 +37,17 @@ class ChatSession {
   int run();
 
  private:
-  void checkDocumentsFit();
+  void checkDocumentsFit(std::stop_token stop) const;
   void readDocuments();
   void saveSession();
   void greet() const;
   void handleCommand(const std::string& line);
+  void beginAgain();
   void changePreset(const std::string& id);
   void printStats() const;
   void printMemory() const;
   void answer(const std::string& question);
-  GenerateResult generateAnswer(const std::vector<std::int32_t>& prompt);
+  GenerateResult generateAnswer();
   void reportError(const std::string& text);
 
   const ChatOptions& options_;
@@ -56,6 +58,7 @@ class ChatSession {
   std::optional<GenerateResult> lastResult_;
   bool isInteractive_ = false;  // stdin is a terminal
   bool isEnding_ = false;
+  bool isInterrupted_ = false;  // an answer was stopped
   int status_ = 0;
 };
 

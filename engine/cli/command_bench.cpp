@@ -11,6 +11,7 @@
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
 #include "engine/error.h"
+#include "engine/session.h"
 
 #include <nlohmann/json.hpp>
 
@@ -101,7 +102,8 @@ class Bench {
   std::unique_ptr<Engine> load(const ModelOptions& model) const {
     if (options_.shape.empty()) return loadEngine(model, options_.cache, scope_.stop());
     const ModelConfig config = shapeConfig(options_.shape);
-    return Engine::loadRandom(config, engineOptions(model, options_.cache, config), 1);
+    return Engine::loadRandom(config, engineOptions(model, options_.cache, config), 1,
+                              scope_.stop());
   }
 
   /// A prompt of `nPrompt` tokens, then `nGenerated` tokens.
@@ -203,7 +205,7 @@ Command addBenchCommand(CLI::App& program) {
       ->check(CLI::IsMember({"llama-2-7b", "llama-2-13b", "tinyllama-1.1b"}));
   parser->add_option("--depth", options->depths, "Tokens in the cache before measuring: 0,1024")
       ->delimiter(',')
-      ->check(CLI::NonNegativeNumber)
+      ->check(wholeNumber(0, kMaxContextLength))
       ->type_name("LIST");
   parser
       ->add_option("--cache", options->caches,
@@ -211,10 +213,10 @@ Command addBenchCommand(CLI::App& program) {
       ->delimiter(',')
       ->type_name("LIST");
   parser->add_option("--prefill-tokens", options->prefillTokens, "Tokens to prefill at each depth")
-      ->check(CLI::PositiveNumber)
+      ->check(wholeNumber(1, kMaxContextLength))
       ->capture_default_str();
   parser->add_option("--decode-tokens", options->decodeTokens, "Tokens to decode at each depth")
-      ->check(CLI::Range(2, 1000000))
+      ->check(wholeNumber(2, 1000000))
       ->capture_default_str();
   parser->add_flag("--json", options->isJson,
                    "Print JSON: rows with depth, key_bits, value_bits, prefill_tokens_per_second, "

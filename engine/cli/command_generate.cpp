@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <iostream>
+#include <utility>
 
 #include "engine/chat_template.h"
 #include "engine/cli/commands.h"
@@ -32,14 +33,15 @@ struct GenerateCommandOptions {
   bool isJson = false;
 };
 
-std::vector<std::int32_t> promptTokens(const GenerateCommandOptions& options,
-                                       const Engine& engine) {
-  if (!options.isChat) return options.prompt.encode(engine);
+std::vector<std::int32_t> promptTokens(const GenerateCommandOptions& options, const Engine& engine,
+                                       std::stop_token stop) {
+  if (!options.isChat) return options.prompt.encode(engine, std::move(stop));
   const std::string text = options.prompt.readText();
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
     throw Error(ErrorCode::kInvalidArgument, "The message is empty.");
   }
-  return encodeChat(engine.tokenizer(), options.system, std::vector<ChatTurn>{{text, {}, {}}});
+  return encodeChat(engine.tokenizer(), options.system, std::vector<ChatTurn>{{text, {}, {}}},
+                    stoppedBy(std::move(stop)));
 }
 
 int generate(const GenerateCommandOptions& options, Interrupt& interrupt) {
@@ -53,7 +55,7 @@ int generate(const GenerateCommandOptions& options, Interrupt& interrupt) {
 
   const InterruptScope scope(interrupt);
   const std::unique_ptr<Engine> engine = loadEngine(options.model, options.cache, scope.stop());
-  const std::vector<std::int32_t> prompt = promptTokens(options, *engine);
+  const std::vector<std::int32_t> prompt = promptTokens(options, *engine, scope.stop());
   options.session.restore(*engine, scope.stop());
   GenerateObserver observer;
   observer.prefill = showPrefillProgress;

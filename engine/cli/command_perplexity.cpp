@@ -10,6 +10,7 @@
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
 #include "engine/perplexity.h"
+#include "engine/session.h"
 
 #include <nlohmann/json.hpp>
 
@@ -43,18 +44,20 @@ int measure(const PerplexityOptions& options, Interrupt& interrupt) {
   const std::string text = readPromptFile(options.file);
   const std::unique_ptr<Engine> engine = loadEngine(options.model, options.cache, scope.stop());
   const PerplexityResult result =
-      perplexity(*engine, engine->tokenizer().encode(text), options.window,
+      perplexity(*engine, engine->tokenizer().encode(text, stoppedBy(scope.stop())), options.window,
                  options.mode == "stepwise", progressLine(), scope.stop());
   if (options.isJson) {
     printJson({{"perplexity", result.perplexity},
                {"tokens", result.tokens},
                {"nll_sum", result.nllSum},
+               {"window", result.window},
                {"mode", options.mode},
                {"key_bits", engine->cacheConfig().keyNbits},
                {"value_bits", engine->cacheConfig().valueNbits}});
   } else {
     std::cout << "perplexity " << std::fixed << std::setprecision(4) << result.perplexity
-              << " over " << formatCount(result.tokens) << " tokens" << std::endl;
+              << " over " << formatCount(result.tokens) << " tokens in windows of "
+              << formatCount(result.window) << std::endl;
   }
   return kSuccess;
 }
@@ -78,9 +81,9 @@ Command addPerplexityCommand(CLI::App& program) {
       ->add_option("--window", options->window,
                    "Tokens of a window; each begins with BOS and knows nothing of the one before. "
                    "0: the context less one")
-      ->check(CLI::NonNegativeNumber)
+      ->check(wholeNumber(0, kMaxContextLength))
       ->type_name("TOKENS");
-  parser->add_flag("--json", options->isJson, "Print JSON: perplexity, tokens");
+  parser->add_flag("--json", options->isJson, "Print JSON: perplexity, tokens, window");
   options->model.addTo(*parser);
   options->cache.addTo(*parser);
   return {parser, [options](Interrupt& interrupt) { return measure(*options, interrupt); }};

@@ -11,6 +11,7 @@
 #include "engine/cli/output.h"
 #include "engine/presets.h"
 #include "engine/quality.h"
+#include "engine/session.h"
 
 #include <nlohmann/json.hpp>
 
@@ -118,7 +119,7 @@ int measure(const QualityOptions& options, Interrupt& interrupt) {
   cache.preset = kReferenceId;
   const std::unique_ptr<Engine> engine = loadEngine(options.model, cache, scope.stop());
 
-  const std::vector<std::int32_t> ids = engine->tokenizer().encode(text);
+  const std::vector<std::int32_t> ids = engine->tokenizer().encode(text, stoppedBy(scope.stop()));
   QualityRequest request;
   request.ids = ids;
   request.windows =
@@ -163,14 +164,14 @@ Command addQualityCommand(CLI::App& program) {
       ->add_option("--sample-tokens", options->sampleTokens,
                    "Tokens that are scored, spread over the text; 0: all of them, from windows "
                    "that are fed token by token from their beginning")
-      ->check(CLI::NonNegativeNumber)
+      ->check(wholeNumber(0, kMaxContextLength))
       ->type_name("TOKENS")
       ->capture_default_str();
   parser
       ->add_option("--window", options->window,
                    "Tokens of a window; each begins with BOS and knows nothing of the one before. "
                    "0: 2048, or fewer where the text or the context is shorter")
-      ->check(CLI::NonNegativeNumber)
+      ->check(wholeNumber(0, kMaxContextLength))
       ->type_name("TOKENS");
   parser->add_flag("--json", options->isJson, "Print JSON: the sample, and a row for each preset");
   options->model.addTo(*parser);

@@ -24,12 +24,16 @@ void endBySignal() {
 }  // namespace
 
 Interrupt::Interrupt() {
+  struct sigaction inherited {};
+  sigaction(SIGINT, nullptr, &inherited);
+  if (inherited.sa_handler == SIG_IGN) return;  // as nohup and shells want it for background jobs
   const sigset_t set = interruptSet();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);  // later threads inherit it
   thread_ = std::thread([this] { waitForSignals(); });
 }
 
 Interrupt::~Interrupt() {
+  if (!thread_.joinable()) return;
   isEnding_ = true;
   pthread_kill(thread_.native_handle(), SIGINT);  // wakes it up
   thread_.join();

@@ -1,6 +1,7 @@
 #pragma once
 // Ctrl+C (SIGINT): ends the program, except while an InterruptScope lives. There the first one asks
-// the work to stop cleanly, and the second one ends the program.
+// the work to stop cleanly, and the second one ends the program. Where the parent process had
+// SIGINT ignored, it stays ignored.
 //
 //   Interrupt interrupt;                       // first thing in main, before any other thread
 //   { InterruptScope scope(interrupt); engine.generate(..., scope.stop()); }
@@ -15,6 +16,7 @@ namespace longhand::engine::cli {
 /// Takes SIGINT with a thread of its own, since nothing useful may be called in a signal handler.
 class Interrupt {
  public:
+  /// Throws std::system_error when no thread can be made.
   Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;

@@ -1,5 +1,6 @@
 // longhand-cli: everything the engine can do, in a terminal.
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
@@ -7,6 +8,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "engine/cli/commands.h"
 #include "engine/cli/options.h"
@@ -50,14 +52,25 @@ int runCommand(const CLI::App& program, const Command& command, Interrupt& inter
     return report(error.line(), error.code() == ErrorCode::kCancelled ? kInterrupted : kFailure);
   } catch (const std::bad_alloc&) {
     return report("There is not enough main memory. Choose a smaller context or preset.", kFailure);
+  } catch (const std::system_error&) {
+    throw;  // main says so
   } catch (const std::exception& error) {
     return report(std::string("Internal error: ") + error.what(), kFailure);
   }
 }
 
-}  // namespace
+/// A file that is opened later must not take the place of a stream that was closed. Reading and
+/// writing then fail, as they would have.
+void fillClosedStreams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) != -1) continue;
+    // The lowest free number, that is, this one; for the other direction.
+    [[maybe_unused]] const int filled =
+        open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
 
-int main(int argc, char** argv) {
+int runProgram(int argc, char** argv) {
   Interrupt interrupt;
   CLI::App program("Runs Llama models with a quantized KV cache, for long documents.",
                    "longhand-cli");
@@ -79,4 +92,18 @@ int main(int argc, char** argv) {
     if (command.parser->parsed()) return runCommand(program, command, interrupt);
   }
   return reportUsage(program, "A command is missing");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  fillClosedStreams();
+  try {
+    return runProgram(argc, argv);
+  } catch (const std::system_error& error) {  // no thread could be made
+    return report(std::string("The system refuses what the program needs: ") + error.what() + ".",
+                  kFailure);
+  } catch (const std::exception& error) {
+    return report(std::string("Internal error: ") + error.what(), kFailure);
+  }
 }

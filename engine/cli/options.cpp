@@ -2,13 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <fstream>
+#include <iomanip>
+#include <limits>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "engine/error.h"
+#include "engine/message_text.h"
 #include "engine/presets.h"
+#include "engine/session.h"
 
 #include <nlohmann/json.hpp>
 
@@ -27,6 +33,30 @@ const std::array<std::pair<const char*, WeightFormat>, 6> kWeightFormats = {{
     {"nf4", WeightFormat::kNf4},
     {"nf4-single", WeightFormat::kNf4NoDoubleQuantization},
 }};
+
+std::string plainText(double value) {
+  std::ostringstream text;
+  text << std::setprecision(15) << value;
+  return text.str();
+}
+
+template <typename Number>
+CLI::Validator numberBetween(Number smallest, Number largest, const std::string& kind) {
+  return CLI::Validator(
+      [smallest, largest, kind](const std::string& text) -> std::string {
+        Number number{};
+        const char* const end = text.data() + text.size();
+        const char* const begin = text.starts_with('+') ? text.data() + 1 : text.data();
+        const auto [last, error] = std::from_chars(begin, end, number);
+        const bool isInside =
+            error == std::errc() && last == end && number >= smallest && number <= largest;
+        if (isInside) return {};  // never for NaN
+        return quotedName(text) + " is no " + kind + " from " +
+               plainText(static_cast<double>(smallest)) + " to " +
+               plainText(static_cast<double>(largest));
+      },
+      "");
+}
 
 CLI::IsMember bitsOfCodes() { return CLI::IsMember({16, 8, 4, 2}); }
 
@@ -54,6 +84,14 @@ std::optional<bool> modelSamples(const std::filesystem::path& folder) {
 
 }  // namespace
 
+CLI::Validator wholeNumber(std::int64_t smallest, std::int64_t largest) {
+  return numberBetween(smallest, largest, "whole number");
+}
+
+CLI::Validator decimalNumber(double smallest, double largest) {
+  return numberBetween(smallest, largest, "number");
+}
+
 void ModelOptions::addTo(CLI::App& command) {
   command.add_option("--model", model, "Folder of the model; else the bundled demonstration model")
       ->type_name("DIR")
@@ -69,17 +107,17 @@ void ModelOptions::addTo(CLI::App& command) {
       ->group(kModelGroup);
   command
       .add_option("--context", contextLength, "Tokens that fit; 0: as many as it was trained on")
-      ->check(CLI::NonNegativeNumber)
+      ->check(wholeNumber(0, kMaxContextLength))
       ->type_name("TOKENS")
       ->group(kModelGroup);
   command
       .add_option("--chunk", chunkTokens,
                   "Tokens prefilled in one pass; 0: the whole prompt where memory allows")
-      ->check(CLI::NonNegativeNumber)
+      ->check(wholeNumber(0, kMaxContextLength))
       ->type_name("TOKENS")
       ->group(kModelGroup);
   command.add_option("--threads", threads, "Threads; 0: all cores of this process")
-      ->check(CLI::Range(0, 1024))
+      ->check(wholeNumber(0, 1024))
       ->type_name("N")
       ->group(kModelGroup);
   command.add_option("--cpu-path", cpuPath, "Instruction set of the kernels")
@@ -96,16 +134,16 @@ void ModelOptions::addRopeTo(CLI::App& command) {
       ->check(CLI::IsMember({"none", "linear", "dynamic", "yarn"}))
       ->group(kModelGroup);
   command.add_option("--rope-factor", ropeFactor, "Factor of the scaling, 1 or more")
-      ->check(CLI::Range(1.0, 1024.0))
+      ->check(decimalNumber(1.0, 1024.0))
       ->group(kModelGroup);
   command
       .add_option("--rope-original-length", ropeOriginalLength,
                   "Tokens the model was trained on before it was scaled")
-      ->check(CLI::PositiveNumber)
+      ->check(wholeNumber(1, kMaxContextLength))
       ->type_name("TOKENS")
       ->group(kModelGroup);
   command.add_option("--rope-theta", ropeTheta, "Base of the position frequencies")
-      ->check(CLI::Range(1.0, 1e12))
+      ->check(decimalNumber(1.0, 1e12))
       ->group(kModelGroup);
 }
 
@@ -160,11 +198,11 @@ void CacheOptions::addTo(CLI::App& command) {
       ->check(CLI::IsMember({32, 64, 128}))
       ->group(kCacheGroup);
   command.add_option("--residual-length", residualLength, "Newest tokens kept exactly")
-      ->check(CLI::Range(0, 4096))
+      ->check(wholeNumber(0, 4096))
       ->type_name("TOKENS")
       ->group(kCacheGroup);
   command.add_option("--sink-length", sinkLength, "First tokens kept exactly")
-      ->check(CLI::Range(0, 4096))
+      ->check(wholeNumber(0, 4096))
       ->type_name("TOKENS")
       ->group(kCacheGroup);
   command
@@ -176,7 +214,7 @@ void CacheOptions::addTo(CLI::App& command) {
       ->group(kCacheGroup);
   command
       .add_option("--first-layers", firstLayers, "Number of first layers with bits of their own")
-      ->check(CLI::Range(0, 1024))
+      ->check(wholeNumber(0, 1024))
       ->type_name("N")
       ->group(kCacheGroup);
   command.add_option("--first-layers-key-bits", firstLayersKeyNbits, "Bits of keys there")
@@ -262,12 +300,12 @@ void SamplerOptions::addTo(CLI::App& command) {
                       " less likely; 1: off, the default")
       ->group(kSamplerGroup);
   command.add_option("--seed", seed, "The same seed gives the same tokens")
-      ->check(CLI::NonNegativeNumber)
+      ->check(wholeNumber(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str()
       ->type_name("N")
       ->group(kSamplerGroup);
   command.add_option("--max-tokens", maxTokens, "Tokens to generate; 0: until the context is full")
-      ->check(CLI::NonNegativeNumber)
+      ->check(wholeNumber(0, kMaxContextLength))
       ->capture_default_str()
       ->type_name("N")
       ->group(kSamplerGroup);

@@ -19,6 +19,11 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A whole number from `smallest` to `largest`; what is no such number is refused, however long.
+CLI::Validator wholeNumber(std::int64_t smallest, std::int64_t largest);
+/// Likewise for numbers with decimals; NaN is none.
+CLI::Validator decimalNumber(double smallest, double largest);
+
 /// Which model, in which form, on how many threads.
 struct ModelOptions {
   std::string model;  // folder; empty: the bundled one

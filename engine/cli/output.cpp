@@ -5,16 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
 #include "engine/error.h"
+#include "engine/utf8.h"
 
 namespace longhand::engine::cli {
 namespace {
@@ -49,8 +49,49 @@ std::string tableLine(const std::string& label, std::uint64_t bytes) {
   return line + size + "\n";
 }
 
-std::string readAll(std::istream& stream) {
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+/// All bytes of an open file, a pipe as well. `name` is for messages.
+std::string readAll(int descriptor, const std::string& name) {
+  constexpr std::size_t kStepBytes = std::size_t{1} << 18U;
+  constexpr std::size_t kMostBytes = std::size_t{1} << 30U;  // more than any context holds
+  std::string text;
+  while (true) {
+    const std::size_t before = text.size();
+    text.resize(before + kStepBytes);
+    const ssize_t nRead = ::read(descriptor, text.data() + before, kStepBytes);
+    const int error = errno;
+    text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(0, nRead)));
+    if (nRead == 0) return text;
+    if (nRead < 0 && error != EINTR) {
+      throw Error(ErrorCode::kFileUnreadable,
+                  name + ": reading failed: " + std::generic_category().message(error) + ".");
+    }
+    if (text.size() > kMostBytes) {
+      throw Error(ErrorCode::kInvalidArgument, name + ": this is more than 1 GiB of text.",
+                  "Give a shorter text.");
+    }
+  }
+}
+
+struct Descriptor {
+  int value = -1;
+  explicit Descriptor(int valueIn) : value(valueIn) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value >= 0) ::close(value);
+  }
+};
+
+std::string readFile(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    throw Error(ErrorCode::kFileNotFound, path.string() + ": there is no such file.");
+  }
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.value < 0 || std::filesystem::is_directory(path, error)) {
+    throw Error(ErrorCode::kFileUnreadable, path.string() + ": cannot be opened for reading.");
+  }
+  return readAll(file.value, path.string());
 }
 
 }  // namespace
@@ -121,26 +162,36 @@ std::string memoryTable(const MemoryUse& use) {
 }
 
 std::string readTextFile(const std::filesystem::path& path) {
-  std::string text;
-  if (path == "-") {
-    text = readAll(std::cin);
-  } else {
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) {
-      throw Error(ErrorCode::kFileNotFound, path.string() + ": there is no such file.");
-    }
-    std::ifstream file(path, std::ios::binary);
-    if (!file || std::filesystem::is_directory(path, error)) {
-      throw Error(ErrorCode::kFileUnreadable, path.string() + ": cannot be opened for reading.");
-    }
-    text = readAll(file);
-    if (file.bad()) throw Error(ErrorCode::kFileUnreadable, path.string() + ": reading failed.");
-  }
+  std::string text = path == "-" ? readAll(STDIN_FILENO, "The standard input") : readFile(path);
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   if (text.starts_with("%PDF") || text.starts_with("PK\x03\x04") ||
       text.find('\0') != std::string::npos) {
     throw Error(ErrorCode::kInvalidArgument, path.string() + ": this is no plain text in UTF-8.",
                 "The terminal reads text files only; the window reads more kinds.");
+  }
+  return text;
+}
+
+std::string readDocument(const std::filesystem::path& path) {
+  std::string text = readTextFile(path);
+  if (stripWhiteSpace(text).empty()) {
+    throw Error(ErrorCode::kInvalidArgument, path.string() + ": the document is blank.",
+                "Give a document with text in it.");
+  }
+  for (std::string_view rest = text; !rest.empty();) {
+    if (static_cast<unsigned char>(rest.front()) < 0x80U) {  // most of a text: not a call for each
+      rest.remove_prefix(1);
+      continue;
+    }
+    const Utf8Character character = firstCharacter(rest);
+    if (character.kind != Utf8Start::kComplete) {
+      const auto line =
+          std::count(text.begin(), text.end() - static_cast<std::ptrdiff_t>(rest.size()), '\n') + 1;
+      throw Error(ErrorCode::kInvalidArgument,
+                  path.string() + ": line " + std::to_string(line) + " is not in UTF-8.",
+                  "Convert the file, for example with iconv -t UTF-8.");
+    }
+    rest.remove_prefix(character.nBytes);
   }
   return text;
 }

@@ -34,7 +34,10 @@ std::string memoryTable(const MemoryUse& use);
 /// Contents of a text file, or of stdin for "-"; without a byte order mark. Throws Error
 /// (kFileNotFound, kFileUnreadable, kInvalidArgument for a file that is no text).
 std::string readTextFile(const std::filesystem::path& path);
-/// The same without the newline that editors put at the end of every file.
+/// The same for a document to ask about: also refuses a blank one and one that is not UTF-8, which
+/// would be read with U+FFFD in the place of letters.
+std::string readDocument(const std::filesystem::path& path);
+/// As readTextFile() without the newline that editors put at the end of every file.
 std::string readPromptFile(const std::filesystem::path& path);
 
 bool isTerminal(int fileDescriptor);

@@ -1,6 +1,7 @@
 // The real longhand-cli as its users run it: output, JSON, exit statuses and error lines.
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -125,15 +126,27 @@ class CliTest : public QObject {
   void qualityComparesThePresets();
   void planSaysTheSizesOfTheDesign();
   void planReadsFoldersConfigFilesAndShapes();
+  void planAgreesWithWhatIsLoaded_data();
+  void planAgreesWithWhatIsLoaded();
+  void planSaysWhetherAContextFitsAndHow();
   void explicitOptionsOverrideThePreset();
   void benchMeasuresEveryDepthWithEveryCache();
   void chatAnswersQuestionsAboutADocument();
   void chatObeysItsCommands();
+  void chatInJsonPrintsNothingElse();
+  void chatBeginsAgain();
   void chatGoesOnAfterAnError();
+  void documentsMustBeTextInUtf8();
+  void pipesAreNoModelFiles();
+  void tokenizerOfAnotherModelIsRefused();
+  void closedStandardInputIsSaid();
   void chatIsKeptForTheNextCommand();
   void sessionsThatDoNotFitAreRefused();
   void sessionsReplaceNothingButSessions();
   void interruptStopsGenerationCleanly();
+  void interruptStopsTheCountingOfADocument();
+  void interruptIsRememberedByAPipedChat();
+  void interruptStaysIgnored();
 };
 
 void CliTest::saysWhatItCanDoAndItsVersion() {
@@ -179,8 +192,24 @@ void CliTest::usageErrorsExitWithTwoAndOneLine_data() {
       << QStringList{"generate", "--prompt", "a", "--rope-scaling", "linear"} << "--rope-factor";
   QTest::addRow("factor without scaling")
       << QStringList{"generate", "--prompt", "a", "--rope-factor", "2"} << "--rope-scaling";
+  QTest::addRow("huge context") << QStringList{"generate", "--prompt", "a", "--context",
+                                               "1000000000000"}
+                                << "--context: '1000000000000' is no whole number from 0";
+  QTest::addRow("huge plan") << QStringList{"plan", "--context", "1073741825"} << "1073741824";
+  QTest::addRow("context beyond 64 bits")
+      << QStringList{"plan", "--context", "99999999999999999999"} << "99999999999999999999";
+  QTest::addRow("negative context") << QStringList{"plan", "--context", "-1"} << "from 0 to";
+  QTest::addRow("factor NaN") << QStringList{"generate", "--prompt",      "a",  "--rope-scaling",
+                                             "linear",   "--rope-factor", "nan"}
+                              << "--rope-factor: 'nan' is no number from 1 to 1024";
+  QTest::addRow("theta NaN") << QStringList{"generate", "--prompt", "a", "--rope-theta", "nan"}
+                             << "--rope-theta";
+  QTest::addRow("huge depth") << QStringList{"bench", "--depth", "9000000000000000000"}
+                              << "--depth";
   QTest::addRow("preset of quality")
       << QStringList{"quality", "--file", "-", "--presets", "exact,fast"} << "fast";
+  QTest::addRow("shape and model in a plan")
+      << QStringList{"plan", "--shape", "llama-2-7b", "--model", demoFolder()} << "--shape";
   QTest::addRow("shape and model")
       << QStringList{"bench", "--shape", "llama-2-7b", "--model", demoFolder()} << "--shape";
 }
@@ -223,9 +252,8 @@ void CliTest::failuresExitWithOneAndOneLine_data() {
   QTest::addRow("document too long") << QStringList{"chat", "--context", "500", "--document",
                                                     demoFolder() + "/sample-document.txt"}
                                      << "1,2";
-  QTest::addRow("huge context") << QStringList{"generate", "--prompt", "a", "--context",
-                                               "1000000000000"}
-                                << "context";
+  QTest::addRow("unreadable text")
+      << QStringList{"tokenize", "--file", "/proc/self/mem"} << "/proc/self/mem: reading failed";
   QTest::addRow("no plan") << QStringList{"plan", "--model", "/no/where"} << "/no/where";
   QTest::addRow("no size") << QStringList{"plan", "--memory", "lots"} << "24GiB";
   QTest::addRow("no cache setting") << QStringList{"bench", "--cache", "4"} << "4/2";
@@ -511,6 +539,56 @@ void CliTest::planReadsFoldersConfigFilesAndShapes() {
   QVERIFY(run({"plan", "--json"}).parsed()["bytes"] == folder["bytes"]);
 }
 
+void CliTest::planAgreesWithWhatIsLoaded_data() {
+  QTest::addColumn<QString>("model");
+  QTest::addColumn<QString>("weights");
+  for (const char* model :
+       {"stories260K", "stories260K-f16", "stories260K-bf16", "stories260K-sharded",
+        "stories260K-bnb-nf4", "stories260K-bnb-nf4-nodq", "random-hd64", "longhand-demo"}) {
+    QTest::addRow("%s", model) << model << "auto";
+  }
+  QTest::addRow("F32 as NF4") << "stories260K"
+                              << "nf4";
+  QTest::addRow("NF4 as F16") << "stories260K-bnb-nf4"
+                              << "f16";
+}
+
+void CliTest::planAgreesWithWhatIsLoaded() {
+  QFETCH(QString, model);
+  QFETCH(QString, weights);
+  const fs::path folder = tests::modelPath(model.toStdString());
+  LONGHAND_SKIP_WITHOUT(folder);
+  const QStringList options = {"--json", "--model", pathOf(folder), "--weights", weights};
+  const json real =
+      run(QStringList{"generate", "--tokens", "1", "--max-tokens", "1"} + options).parsed();
+  const json plan = run(QStringList{"plan"} + options).parsed();
+  const auto expected = real["bytes"]["weights"].get<double>();
+  const auto planned = plan["bytes"]["weights"].get<double>();
+  qInfo("plan %.0f, loaded %.0f", planned, expected);
+  QVERIFY(std::abs(planned - expected) <= 0.03 * expected);
+}
+
+void CliTest::planSaysWhetherAContextFitsAndHow() {
+  const QStringList plan = {"plan", "--json", "--shape", "llama-2-7b", "--memory", "24GiB"};
+  const json whole = run(plan + QStringList{"--context", "4096"}).parsed();
+  QVERIFY(whole["fits"].get<bool>());
+  QCOMPARE(whole["chunk"].get<int>(), 4096);
+  QVERIFY(whole["largest_context_chunk"].get<int>() >= 256);
+  const auto largest = whole["largest_context"].get<std::int64_t>();
+
+  // The largest context fits, with the chunk that is named; its table says the same.
+  const json full = run(plan + QStringList{"--context", QString::number(largest)}).parsed();
+  QVERIFY(full["fits"].get<bool>());
+  QVERIFY(full["chunk"] == whole["largest_context_chunk"]);
+  QVERIFY(full["bytes"]["total"].get<std::uint64_t>() <= (std::uint64_t{24} << 30U));
+
+  const json beyond = run(plan + QStringList{"--context", "900000"}).parsed();
+  QVERIFY(!beyond["fits"].get<bool>());
+  QVERIFY(beyond["bytes"]["total"].get<std::uint64_t>() > (std::uint64_t{24} << 30U));
+  const Outcome text = run({"plan", "--shape", "llama-2-7b", "--memory", "24GiB"});
+  QVERIFY(text.out.find("4,096 tokens fit, read in one go") != std::string::npos);
+}
+
 void CliTest::explicitOptionsOverrideThePreset() {
   const json result = run({"plan", "--json", "--preset", "memory-limit", "--key-bits", "8",
                            "--group-size", "32", "--residual-length", "7", "--sink-length", "0"})
@@ -583,6 +661,84 @@ void CliTest::chatObeysItsCommands() {
     ++nAnswers;
   }
   QCOMPARE(nAnswers, std::size_t{2});  // after /quit: nothing
+}
+
+void CliTest::chatInJsonPrintsNothingElse() {
+  const Outcome outcome =
+      run({"chat", "--json", "--key-bits", "8"},
+          "/stats\n/help\nHello!\n/stats\n/memory\n/preset memory-limit\n/new\n");
+  QCOMPARE(outcome.exitCode, 0);
+  const QStringList lines = QString::fromStdString(outcome.out).split('\n', Qt::SkipEmptyParts);
+  QCOMPARE(lines.size(), 7);
+  std::vector<json> values;
+  for (const QString& line : lines) values.push_back(json::parse(line.toStdString()));
+  QVERIFY(values[0]["stats"].is_null());
+  QVERIFY(values[1]["help"].get<std::string>().find("/preset NAME") != std::string::npos);
+  QVERIFY(values[2]["text"] == values[3]["text"]);
+  // What is used, not what the preset says.
+  QCOMPARE(values[5]["key_bits"].get<int>(), 8);
+  QCOMPARE(values[5]["value_bits"].get<int>(), 2);
+  QVERIFY(values[6]["new"].get<bool>());
+}
+
+void CliTest::chatBeginsAgain() {
+  const Outcome outcome = run({"chat", "--json"}, "Hello!\nHello!\n/new\nHello!\n");
+  const QStringList lines = QString::fromStdString(outcome.out).split('\n', Qt::SkipEmptyParts);
+  QCOMPARE(lines.size(), 4);
+  const json first = json::parse(lines[0].toStdString());
+  const json second = json::parse(lines[1].toStdString());
+  const json again = json::parse(lines[3].toStdString());
+  QVERIFY(second["prompt_tokens"].get<int>() > first["prompt_tokens"].get<int>());
+  QVERIFY(again["prompt_tokens"] == first["prompt_tokens"]);
+  QVERIFY(again["text"] == first["text"]);
+}
+
+void CliTest::documentsMustBeTextInUtf8() {
+  const QTemporaryDir folder;
+  const QString file = folder.filePath("letter.txt");
+  const auto refusal = [&](const QByteArray& contents) {
+    QFile writer(file);
+    if (writer.open(QIODevice::WriteOnly)) writer.write(contents);
+    writer.close();
+    return run({"chat", "--document", file}, "What?\n");
+  };
+  QVERIFY(refusal("Dear\nfriend, caf\xE9 is\n").isErrorLine("line 2 is not in UTF-8"));
+  QVERIFY(refusal(" \n\t\n").isErrorLine("letter.txt: the document is blank"));
+  QVERIFY(refusal("").isErrorLine("letter.txt: the document is blank"));
+}
+
+void CliTest::pipesAreNoModelFiles() {
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.model"}) {
+    QTemporaryDir folder;
+    const fs::path model = copyDemo(folder);
+    fs::remove(model / name);
+    QCOMPARE(::mkfifo((model / name).c_str(), 0600), 0);
+    QVERIFY(run({"generate", "--prompt", "a", "--model", pathOf(model)}).isErrorLine(name));
+  }
+}
+
+void CliTest::tokenizerOfAnotherModelIsRefused() {
+  LONGHAND_SKIP_WITHOUT(tests::modelPath("stories260K"));
+  QTemporaryDir folder;
+  const fs::path model = copyDemo(folder);
+  fs::copy_file(tests::modelPath("stories260K") / "tokenizer.model", model / "tokenizer.model",
+                fs::copy_options::overwrite_existing);
+  QVERIFY(run({"generate", "--prompt", "a", "--model", pathOf(model)})
+              .isErrorLine("tokenizer.model has 512 tokens and the model 1536"));
+}
+
+void CliTest::closedStandardInputIsSaid() {
+  const auto runClosed = [](const QString& arguments) {
+    QProcess process;
+    process.start("sh", {"-c", QString("exec \"%1\" %2 <&-").arg(LONGHAND_CLI, arguments)});
+    process.waitForFinished(60000);
+    return Outcome{process.exitCode(), process.readAllStandardOutput().toStdString(),
+                   process.readAllStandardError().toStdString()};
+  };
+  QVERIFY(runClosed("tokenize --file -").isErrorLine("The standard input: reading failed"));
+  const Outcome chat = runClosed("chat");
+  QCOMPARE(chat.exitCode, 1);
+  QVERIFY(chat.isErrorLine("standard input"));
 }
 
 void CliTest::chatGoesOnAfterAnError() {
@@ -675,6 +831,60 @@ void CliTest::interruptStopsGenerationCleanly() {
   QCOMPARE(process.exitCode(), 130);
   QVERIFY(process.readAllStandardOutput().endsWith('\n'));
   QCOMPARE(process.readAllStandardError(), QByteArray());
+}
+
+void CliTest::interruptStopsTheCountingOfADocument() {
+  const QTemporaryDir folder;
+  const QString file = folder.filePath("long.txt");
+  {
+    QFile writer(file);
+    QVERIFY(writer.open(QIODevice::WriteOnly));
+    const QByteArray line = "The captain lives in the old house by the harbour.\n";
+    writer.write(line.repeated(600'000));  // 30 MB: half a minute
+  }
+  for (const QStringList& arguments :
+       {QStringList{"chat", "--document", file}, QStringList{"generate", "--prompt-file", file},
+        QStringList{"perplexity", "--file", file}}) {
+    QProcess process;
+    process.start(LONGHAND_CLI, arguments);
+    QVERIFY(process.waitForStarted());
+    QTest::qWait(2000);
+    ::kill(static_cast<pid_t>(process.processId()), SIGINT);
+    QElapsedTimer timer;
+    timer.start();
+    QVERIFY(process.waitForFinished(30000));
+    QVERIFY(timer.elapsed() < 5000);
+    // On a slow machine it may still be reading, where the signal ends it at once.
+    QVERIFY(process.exitStatus() == QProcess::CrashExit || process.exitCode() == 130);
+  }
+}
+
+void CliTest::interruptIsRememberedByAPipedChat() {
+  QProcess process;
+  process.start(LONGHAND_CLI, {"chat", "--temperature", "100", "--top-k", "0", "--top-p", "1",
+                               "--context", "100000"});
+  process.write("Hello!\n");
+  QVERIFY(process.waitForReadyRead(30000));
+  ::kill(static_cast<pid_t>(process.processId()), SIGINT);
+  process.write("/stats\n");
+  process.closeWriteChannel();
+  QVERIFY(process.waitForFinished(30000));
+  QCOMPARE(process.exitStatus(), QProcess::NormalExit);
+  QCOMPARE(process.exitCode(), 130);
+  QVERIFY(process.readAllStandardOutput().endsWith("ended by: cancelled\n"));
+}
+
+void CliTest::interruptStaysIgnored() {
+  QProcess process;
+  const QString command =
+      "trap '' INT; exec \"%1\" generate --prompt '' --temperature 100 "
+      "--top-k 0 --top-p 1 --max-tokens 40 --context 1000 --seed 1";
+  process.start("sh", {"-c", command.arg(LONGHAND_CLI)});
+  QVERIFY(process.waitForReadyRead(30000));
+  ::kill(static_cast<pid_t>(process.processId()), SIGINT);
+  QVERIFY(process.waitForFinished(60000));
+  QCOMPARE(process.exitStatus(), QProcess::NormalExit);
+  QCOMPARE(process.exitCode(), 0);
 }
 
 QTEST_GUILESS_MAIN(CliTest)
