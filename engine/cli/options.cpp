@@ -209,7 +209,7 @@ void CacheOptions::addTo(CLI::App& command) {
       .add_option("--sliding-window", slidingWindow,
                   "Newest tokens that are still read, besides the first; older ones are forgotten. "
                   "Default 0: all are read")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30U))
+      ->check(wholeNumber(0, kMaxContextLength))
       ->type_name("TOKENS")
       ->group(kCacheGroup);
   command

@@ -511,6 +511,9 @@ void SessionTest::reservedMemoryIsNotCountedTwiceForAnotherCache() {
   QVERIFY(errorOf([&] {
             engine->configureCache(engine::presetById("throughput").cache, context);
           }) == ErrorCode::kOutOfMemory);
+  QVERIFY(errorOf([&] {
+            engine->convertCache(engine::presetById("throughput").cache, context, {}, {});
+          }) == ErrorCode::kOutOfMemory);
   QCOMPARE(engine->cachedTokens().size(), before);
 }
 
