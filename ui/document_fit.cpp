@@ -35,8 +35,7 @@ QString documentRefusal(const app::DocumentPreview& preview) {
   }
   return QCoreApplication::translate(
              "longhand::ui::DocumentFit",
-             "%1 does not fit: the chat would need a context of %2, and %3 are set. Raise the "
-             "context, or put the document away.")
+             "%1 needs a context of %2; %3 are set. Raise it, or put the document away.")
       .arg(name, formatTokens(neededContext(preview)), formatCount(preview.contextLength));
 }
 

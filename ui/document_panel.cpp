@@ -6,6 +6,7 @@
 #include <QLabel>
 #include <QPlainTextEdit>
 #include <QPushButton>
+#include <QScrollArea>
 #include <QStackedWidget>
 #include <QVBoxLayout>
 
@@ -95,6 +96,7 @@ QWidget* DocumentPanel::makeEmptyPage() {
 
 QWidget* DocumentPanel::makeDocumentPage() {
   auto* page = new QWidget(this);
+  page->setObjectName(u"documentContent"_s);
   readNow_->setProperty("buttonRole", u"primary"_s);
   readNow_->setToolTip(tr("Compute the document's keys and values now: questions start at once."));
   useInChat_->setToolTip(tr("Add it to this chat; it is read with the first question."));
@@ -103,7 +105,7 @@ QWidget* DocumentPanel::makeDocumentPage() {
   text_->setFrameShape(QFrame::NoFrame);
   text_->setUndoRedoEnabled(false);
   text_->setTabChangesFocus(true);
-  text_->setMinimumHeight(24);  // a low window keeps forecast and buttons whole
+  text_->setMinimumHeight(24);  // a low window keeps forecast and buttons whole, and scrolls
 
   auto* buttons = new QHBoxLayout(actions_);
   buttons->setContentsMargins(0, 0, 0, 0);
@@ -134,7 +136,14 @@ QWidget* DocumentPanel::makeDocumentPage() {
   layout->setSpacing(8);
   layout->addLayout(head);
   layout->addWidget(text_, 1);
-  return page;
+
+  auto* scroll = named(new QScrollArea(this), u"documentScroll"_s, tr("Document"));
+  scroll->setWidget(page);
+  scroll->setWidgetResizable(true);
+  scroll->setFrameShape(QFrame::NoFrame);
+  scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+  scroll->setFocusPolicy(Qt::NoFocus);
+  return scroll;
 }
 
 void DocumentPanel::showEmpty() {

@@ -70,7 +70,8 @@ QListWidget#documentList::item { padding: 4px 8px; margin: 0 8px; border-radius:
                                  color: @text; }
 QListWidget#documentList::item:hover { background: @hover; }
 QListWidget#documentList::item:selected { background: @selected; color: @text; }
-QScrollArea, QWidget#settingsContent, QWidget#welcomeContent { background: transparent; }
+QScrollArea, QWidget#documentContent, QWidget#settingsContent, QWidget#welcomeContent {
+  background: transparent; }
 QPlainTextEdit#documentText { background: @surface; color: @text; padding: 8px 10px;
                               border-top: 1px solid @separator;
                               selection-background-color: @selection; selection-color: @text; }
