@@ -8,6 +8,8 @@
 #include <QLocale>
 #include <QPdfDocument>
 #include <QPdfSelection>
+#include <QTextDocument>
+#include <QUrl>
 #include <QVariant>
 
 #include "app/text_decoding.h"
@@ -21,7 +23,7 @@ namespace {
 constexpr qint64 kReadBlockBytes = 1 << 20;  // between two looks at the stop token
 
 const QString kWhatCanBeOpened =
-    QStringLiteral("Longhand opens plain text, Markdown, source code, and PDF.");
+    QStringLiteral("Longhand opens plain text, Markdown, HTML, source code, and PDF.");
 
 const QStringList& sourceSuffixes() {
   static const QStringList suffixes = {
@@ -36,6 +38,13 @@ const QStringList& sourceSuffixes() {
       QStringLiteral("ts"),  QStringLiteral("tsv"),   QStringLiteral("xml"), QStringLiteral("yaml"),
       QStringLiteral("yml")};
   return suffixes;
+}
+
+bool isHtml(const QString& fileName) {
+  const QString suffix = QFileInfo(fileName).suffix();
+  return suffix.compare(u"html", Qt::CaseInsensitive) == 0 ||
+         suffix.compare(u"htm", Qt::CaseInsensitive) == 0 ||
+         suffix.compare(u"xhtml", Qt::CaseInsensitive) == 0;
 }
 
 void stopIfRequested(const std::stop_token& stop, const QString& fileName) {
@@ -65,7 +74,7 @@ void refuseEmpty(const DocumentContent& content) {
                    .arg(content.pages),
                QStringLiteral("Run a text recognition (OCR) over it first."));
   }
-  throwError(ErrorCode::kInvalidArgument, QStringLiteral("%1: is empty.").arg(content.fileName));
+  throwError(ErrorCode::kInvalidArgument, QStringLiteral("%1 is empty.").arg(content.fileName));
 }
 
 /// Line ends become \n. Other control characters than tabs mean nothing to a model.
@@ -98,17 +107,34 @@ QByteArray readBytes(QFile& file, const QString& fileName, const DocumentProgres
   return bytes;
 }
 
+/// Nothing but the text of the page: images and style sheets beside it are not opened.
+class HtmlText final : public QTextDocument {
+ protected:
+  QVariant loadResource(int /*type*/, const QUrl& /*name*/) override { return {}; }
+};
+
+void extractHtml(DocumentContent& content) {
+  HtmlText page;
+  page.setUndoRedoEnabled(false);
+  page.setHtml(content.text);
+  QString text = page.toPlainText();
+  text.remove(QChar::ObjectReplacementCharacter);  // where an image was
+  content.text = text.trimmed();
+  content.notes << QStringLiteral("Only the text of the page is read, without images and layout.");
+}
+
 void readText(DocumentContent& content, QFile& file, const DocumentProgress& progress,
               const std::stop_token& stop) {
   const QByteArray bytes = readBytes(file, content.fileName, progress, stop);
   if (!looksLikeText(bytes)) {
     throwError(ErrorCode::kInvalidArgument,
-               QStringLiteral("%1: is not a text file.").arg(content.fileName), kWhatCanBeOpened);
+               QStringLiteral("%1 is not a text file.").arg(content.fileName), kWhatCanBeOpened);
   }
   DecodedText decoded = decodeText(bytes);
   stopIfRequested(stop, content.fileName);
   content.text = cleanText(std::move(decoded.text));
   content.encoding = decoded.encoding;
+  if (isHtml(content.fileName)) extractHtml(content);
   if (decoded.guessed) {
     content.notes << QStringLiteral("The encoding was guessed: %1.").arg(decoded.encoding);
   }
@@ -129,7 +155,7 @@ void openPdf(QPdfDocument& pdf, const DocumentContent& content) {
     case PdfError::IncorrectPassword:
     case PdfError::UnsupportedSecurityScheme:
       throwError(ErrorCode::kFileUnreadable,
-                 QStringLiteral("%1: is protected by a password.").arg(content.fileName),
+                 QStringLiteral("%1 is protected by a password.").arg(content.fileName),
                  QStringLiteral("Save it without a password in a PDF viewer."));
     default:
       throwError(ErrorCode::kFileDamaged,
@@ -173,7 +199,7 @@ DocumentContent readDocumentFile(const QString& path, const DocumentProgress& pr
     throwError(ErrorCode::kFileNotFound, QStringLiteral("%1: there is no such file.").arg(path));
   }
   if (!info.isFile()) {
-    throwError(ErrorCode::kFileUnreadable, QStringLiteral("%1: is not a file.").arg(path),
+    throwError(ErrorCode::kFileUnreadable, QStringLiteral("%1 is not a file.").arg(path),
                kWhatCanBeOpened);
   }
   DocumentContent content;
@@ -192,7 +218,9 @@ DocumentContent readDocumentFile(const QString& path, const DocumentProgress& pr
   const bool isPdf =
       start.startsWith("%PDF-") ||
       (info.suffix().compare(u"pdf", Qt::CaseInsensitive) == 0 && start.contains("%PDF-"));
-  refuseTooLarge(info, isPdf ? kMaxPdfFileBytes : kMaxTextFileBytes);
+  const std::int64_t textLimitBytes =
+      isHtml(content.fileName) ? kMaxHtmlFileBytes : kMaxTextFileBytes;
+  refuseTooLarge(info, isPdf ? kMaxPdfFileBytes : textLimitBytes);
   if (isPdf) {
     file.close();
     readPdf(content, progress, stop);

@@ -20,6 +20,7 @@ namespace longhand::app {
 
 /// Larger files are refused with their size: 64 MiB of text are some 16 million tokens.
 inline constexpr std::int64_t kMaxTextFileBytes = std::int64_t{64} << 20;
+inline constexpr std::int64_t kMaxHtmlFileBytes = std::int64_t{8} << 20;  // taken apart in one go
 inline constexpr std::int64_t kMaxPdfFileBytes = std::int64_t{1} << 30;
 
 struct DocumentContent {

@@ -59,6 +59,20 @@ class DocumentReaderTest : public QObject {
     QVERIFY(content.notes.isEmpty());
   }
 
+  void ofAWebPageTheTextIsRead() {
+    const DocumentContent content =
+        read(write(QStringLiteral("page.html"),
+                   "<!DOCTYPE html><html><head><title>T</title><style>p { color: red }</style>"
+                   "<link rel=stylesheet href=secret.css><script>var x = 1 < 2;</script></head>"
+                   "<body><h1>The mill</h1><p>Built in 1712 &amp; <b>old</b>.<img src=mill.png></p>"
+                   "<ul><li>wheel</li></ul></body></html>"));
+    QCOMPARE(content.text, QStringLiteral("The mill\nBuilt in 1712 & old.\nwheel"));
+    QCOMPARE(content.notes.size(), 1);
+    const engine::Error empty = errorOf(
+        [&] { read(write(QStringLiteral("empty.html"), "<html><body><p> </p></body></html>")); });
+    QVERIFY(empty.code() == ErrorCode::kInvalidArgument);
+  }
+
   void byteOrderMarksDecideAndDisappear_data() {
     QTest::addColumn<QByteArray>("bytes");
     QTest::addColumn<QString>("encoding");
