@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <QDir>
+#include <QFile>
 
 #include "app/chat_controller_impl.h"
 
@@ -19,10 +20,14 @@ constexpr int kKeepDeletedDays = 30;
 constexpr int kStoreIntervalMs = 500;
 
 std::unique_ptr<Database> openDatabase(const ControllerPaths& paths) {
+  const bool isNew = !QDir(paths.dataFolder).exists();
   if (!QDir().mkpath(paths.dataFolder)) {
     throwError(ErrorCode::kFileUnreadable,
                QStringLiteral("%1: the folder cannot be made.").arg(paths.dataFolder),
                QStringLiteral("Check its permissions, or choose another data folder."));
+  }
+  if (isNew) {  // chats are private; a folder that was there is somebody's choice
+    QFile::setPermissions(paths.dataFolder, QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
   }
   return std::make_unique<Database>(ChatController::databasePath(paths));
 }
@@ -107,11 +112,22 @@ std::vector<Document> ChatController::Impl::currentDocuments() const {
 std::int64_t ChatController::Impl::ensureConversation() {
   if (conversationId == 0) {
     conversationId = conversationStore.createConversation(presetId);
+    storeCacheChoice();
+    conversationStore.setDraft(conversationId, std::exchange(settings.newChatDraft, QString()));
     settings.lastConversationId = conversationId;
     settingsStore.save(settings);
     emit owner.conversationListChanged();
   }
   return conversationId;
+}
+
+void ChatController::Impl::storeCacheChoice() {
+  if (conversationId == 0) return;
+  conversationStore.setPreset(conversationId, presetId);
+  conversationStore.setContextLength(conversationId, settings.contextLength);
+  if (presetId == QString::fromUtf16(kCustomPresetId)) {
+    conversationStore.setCustomCache(conversationId, settings.customCache);
+  }
 }
 
 void ChatController::Impl::openConversation(std::int64_t id) {
@@ -121,15 +137,21 @@ void ChatController::Impl::openConversation(std::int64_t id) {
   if (id != 0) {
     const Conversation conversation = conversationStore.conversation(id);
     presetId = preset(conversation.presetId) ? conversation.presetId : settings.presetId;
+    settings.contextLength = conversation.contextLength;
+    if (conversation.customCache) settings.customCache = *conversation.customCache;
   } else {
     presetId = settings.presetId;
+    if (conversationId != 0) settings.contextLength = 0;  // what one document needed stays with it
   }
   conversationId = id;
   settings.lastConversationId = id;
   settingsStore.save(settings);
   emit owner.conversationOpened(id);
   emit owner.documentsChanged();
+  setUsedTokens(knownTokens());
   measureContext();
+  recountDocuments();
+  refreshPendingDocument();
   sessionTimer.start();
 }
 
@@ -181,9 +203,9 @@ QString ChatController::currentPreset() const { return impl_->presetId; }
 QString ChatController::draft() const {
   QString result;
   impl_->guarded([&] {
-    if (impl_->conversationId != 0) {
-      result = impl_->conversationStore.conversation(impl_->conversationId).draft;
-    }
+    result = impl_->conversationId != 0
+                 ? impl_->conversationStore.conversation(impl_->conversationId).draft
+                 : impl_->settings.newChatDraft;
   });
   return result;
 }
@@ -239,6 +261,7 @@ void ChatController::start() {
     const std::int64_t last = impl_->settings.lastConversationId;
     const bool isKnown = std::any_of(known.begin(), known.end(),
                                      [&](const Conversation& c) { return c.id == last; });
+    if (last != 0 && !isKnown) impl_->settings.contextLength = 0;  // it was that chat's
     impl_->openConversation(isKnown ? last : 0);
     emit conversationListChanged();
     impl_->loadModel(impl_->settings.modelFolder, impl_->settings.weights);
@@ -274,7 +297,7 @@ void ChatController::deleteConversation(qint64 id) {
     impl_->stopSaving(id);
     impl_->sessionFolder.remove(id);
     if (id == impl_->cachedConversationId) impl_->cacheBelongsTo(0);
-    impl_->lastDeletedId = id;
+    impl_->deletedIds.push_back(id);
     if (id == impl_->conversationId) {
       const std::vector<Conversation> left = impl_->conversationStore.conversations();
       impl_->openConversation(left.empty() ? 0 : left.front().id);
@@ -285,8 +308,9 @@ void ChatController::deleteConversation(qint64 id) {
 
 void ChatController::undoDelete() {
   impl_->guarded([this] {
-    const std::int64_t id = std::exchange(impl_->lastDeletedId, 0);
-    if (id == 0) return;
+    if (impl_->deletedIds.empty()) return;
+    const std::int64_t id = impl_->deletedIds.back();
+    impl_->deletedIds.pop_back();
     impl_->conversationStore.restoreConversation(id);
     emit conversationListChanged();
     impl_->openConversation(id);
@@ -301,6 +325,9 @@ void ChatController::saveDraft(const QString& text) {
   impl_->guarded([&] {
     if (impl_->conversationId != 0) {
       impl_->conversationStore.setDraft(impl_->conversationId, text);
+    } else if (text != impl_->settings.newChatDraft) {
+      impl_->settings.newChatDraft = text;
+      impl_->settingsStore.save(impl_->settings);
     }
   });
 }

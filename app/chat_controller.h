@@ -122,9 +122,9 @@ class ChatController final : public QObject {
   void selectConversation(qint64 id);
   void renameConversation(qint64 id, const QString& title);
   void setPinned(qint64 id, bool pinned);
-  void deleteConversation(qint64 id);  // undoDelete() brings the last deleted one back
-  void undoDelete();
-  void search(const QString& text);  // -> searchFinished
+  void deleteConversation(qint64 id);  // undoDelete() brings back the last deleted one,
+  void undoDelete();                   // then the one before
+  void search(const QString& text);    // -> searchFinished
   /// Keeps what stands in the composer across restarts.
   void saveDraft(const QString& text);
 
@@ -145,7 +145,9 @@ class ChatController final : public QObject {
   /// Switches the open conversation; the chat is kept, and read again with the new settings where
   /// it was in the cache -> presetSwitched, prefillProgress..., prefillFinished.
   void switchPreset(const QString& presetId);
-  /// The preset "custom" with these values, and the context length (0: trained length).
+  /// The preset "custom" with these values, and the context length (0, or as many tokens: the
+  /// trained length), both of the open conversation: others keep theirs, new ones begin with the
+  /// trained length.
   void applyCacheConfig(const longhand::engine::KvCacheConfig& config, qint64 contextLength);
   void saveUserPreset(const QString& name, const longhand::engine::KvCacheConfig& config);
   void removeUserPreset(const QString& presetId);
@@ -212,6 +214,7 @@ class ChatController final : public QObject {
 
   void documentReadProgress(double share);
   void documentCountProgress(double share);  // of its tokens, after it was read
+  /// Again when its numbers have changed: another chat is open, an answer has taken room, ...
   void documentPreviewReady(const longhand::app::DocumentPreview& preview);
   void documentDiscarded();
 

@@ -42,11 +42,13 @@ void ChatController::Impl::beginAnswer(Answer started) {
   requireReadyToAnswer();
   // What has been read ahead so far is used by the answer's own prefill.
   if (reading) owner.cancelReading();
+  started.createsConversation = conversationId == 0;
   started.conversationId = ensureConversation();
   if (started.question && !started.opensBranch) {
     conversationStore.setDraft(conversationId, *started.question);  // until it is a message
   }
   started.sinceSend.start();
+  cancelRecounts();
   if (measure != 0) worker->cancel(std::exchange(measure, 0));  // the answer counts anew
   const std::vector<Message> branch =
       started.parentId == 0 ? std::vector<Message>{} : conversationStore.branchTo(started.parentId);
@@ -60,9 +62,28 @@ void ChatController::Impl::beginAnswer(Answer started) {
 void ChatController::Impl::refuseAnswer(const ErrorText& error) {
   const Answer refused = *std::exchange(answer, std::nullopt);
   updateActivity();
+  guarded([&] { takeBackConversation(refused); });
   if (error.code != ErrorCode::kCancelled) reportError(error);
   if (refused.question) emit owner.sendRefused(*refused.question);
   measureContext();
+}
+
+/// A question that was refused leaves no empty chat behind, but a draft.
+void ChatController::Impl::takeBackConversation(const Answer& refused) {
+  const std::int64_t id = refused.conversationId;
+  if (!refused.createsConversation || !refused.question || !settings.newChatDraft.isEmpty() ||
+      !documentStore.documentsOf(id).empty()) {
+    return;
+  }
+  conversationStore.deleteConversation(id);
+  settings.newChatDraft = *refused.question;
+  if (conversationId == id) {
+    conversationId = 0;  // so that the new chat keeps the context length, too
+    openConversation(0);
+  } else {
+    settingsStore.save(settings);
+  }
+  emit owner.conversationListChanged();
 }
 
 void ChatController::Impl::onAnswerEncoded(const PromptEncodedEvent& event) {
@@ -87,7 +108,7 @@ void ChatController::Impl::onAnswerEncoded(const PromptEncodedEvent& event) {
   answer->generate = worker->generate(event.tokens, generateOptions());
   cacheBelongsTo(answer->conversationId, event.reusableTokens);
   storeTimer.start();
-  setUsedTokens(nTokens);
+  if (isAnsweringHere()) setUsedTokens(nTokens);
   emit owner.generationStarted(answer->message.id);
 }
 
@@ -119,10 +140,7 @@ void ChatController::Impl::onAnswerGrew(const AnswerGrewEvent& event) {
   answer->message.text += event.text;
   answer->message.statistics.answerTokens += event.newTokens;
   answer->isDirty = true;
-  if (answer->conversationId == conversationId) {
-    setUsedTokens(answer->message.statistics.promptTokens +
-                  answer->message.statistics.answerTokens);
-  }
+  if (isAnsweringHere()) setUsedTokens(tokensOf(answer->message));
   emit owner.messageChanged(answer->message.id, answer->message.text, MessageState::kStreaming);
 }
 
@@ -153,9 +171,7 @@ void ChatController::Impl::endAnswer(MessageState state, const QString& stopReas
   message.state = state;
   message.stopReason = stopReason;
   guarded([&] { conversationStore.finishAnswer(message); });
-  if (message.conversationId == conversationId) {
-    setUsedTokens(message.statistics.promptTokens + message.statistics.answerTokens);
-  }
+  if (message.conversationId == conversationId) setUsedTokens(tokensOf(message));
   if (message.statistics.prefillTokensPerSecond > 0.0) {
     lastPrefillTokensPerSecond = message.statistics.prefillTokensPerSecond;
   }
@@ -163,6 +179,14 @@ void ChatController::Impl::endAnswer(MessageState state, const QString& stopReas
   emit owner.generationFinished(message.id, message.statistics, stopReason);
   emit owner.conversationListChanged();
   updateActivity();
+  recountDocuments();
+  refreshPendingDocument();
+}
+
+/// The last token of an answer that has filled the context is not in it any more.
+std::int64_t ChatController::Impl::tokensOf(const Message& message) const {
+  const std::int64_t tokens = message.statistics.promptTokens + message.statistics.answerTokens;
+  return std::min(tokens, std::max(allowedContext(), message.statistics.promptTokens));
 }
 
 void ChatController::Impl::storeInterruptedAnswer() {

@@ -45,6 +45,15 @@ void ChatController::Impl::countPendingDocument() {
 }
 
 void ChatController::Impl::onTokensCounted(const TokensCountedEvent& event) {
+  const auto recount = std::find_if(recounts.begin(), recounts.end(), [&](const Recount& each) {
+    return each.command == event.command;
+  });
+  if (recount != recounts.end()) {
+    documentStore.setTokenCount(recount->documentId, event.tokens, recount->tokenizerFingerprint);
+    recounts.erase(recount);
+    if (recounts.empty()) emit owner.documentsChanged();
+    return;
+  }
   if (!pending || event.command != pending->count) return;
   pending->preview.tokenCount = event.tokens;
   showPendingDocument();
@@ -62,6 +71,28 @@ void ChatController::Impl::showPendingDocument() {
   preview.forecasts = owner.forecast(needed);
   // A copy: a receiver that attaches or discards the document ends `pending`.
   emit owner.documentPreviewReady(DocumentPreview(preview));
+}
+
+void ChatController::Impl::refreshPendingDocument() {
+  if (!pending || !pending->isReady) return;
+  const DocumentPreview& shown = pending->preview;
+  if (shown.tokensInUse == usedTokens && shown.contextLength == allowedContext()) return;
+  showPendingDocument();
+}
+
+void ChatController::Impl::recountDocuments() {
+  cancelRecounts();
+  if (!model || load != 0) return;
+  for (const Document& document : currentDocuments()) {
+    if (document.tokenizerFingerprint == model->tokenizerFingerprint) continue;
+    recounts.push_back({worker->countTokens(documentInPrompt(document.fileName, document.text)),
+                        document.id, model->tokenizerFingerprint});
+  }
+}
+
+void ChatController::Impl::cancelRecounts() {
+  for (const Recount& recount : recounts) worker->cancel(recount.command);
+  recounts.clear();
 }
 
 // --- Slots --------------------------------------------------------------------------------------
@@ -83,11 +114,22 @@ void ChatController::attachDocument() {
       throwError(ErrorCode::kInvalidArgument, QStringLiteral("No document is open."));
     }
     const DocumentPreview& preview = impl_->pending->preview;
-    const std::int64_t documentId = impl_->documentStore.add(preview.content, preview.tokenCount);
-    impl_->documentStore.attach(impl_->ensureConversation(), documentId);
+    const std::int64_t documentId = impl_->documentStore.add(
+        preview.content, preview.tokenCount,
+        impl_->model && preview.tokenCount >= 0 ? impl_->model->tokenizerFingerprint : 0);
+    const std::int64_t conversationId = impl_->ensureConversation();
+    const std::vector<Document> before = impl_->documentStore.documentsOf(conversationId);
+    const auto same = std::find_if(before.begin(), before.end(),
+                                   [&](const Document& each) { return each.id == documentId; });
+    impl_->documentStore.attach(conversationId, documentId);
     impl_->pending.reset();
     emit documentsChanged();
     impl_->measureContext();
+    if (same != before.end()) {
+      throwError(ErrorCode::kInvalidArgument,
+                 QStringLiteral("%1 is already in this chat.").arg(same->fileName),
+                 QStringLiteral("Its text is the same; it is read once."));
+    }
   });
 }
 

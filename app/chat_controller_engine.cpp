@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <QLocale>
+
 #include "app/chat_controller_impl.h"
 #include "engine/memory_plan.h"
 
@@ -15,6 +17,9 @@ std::uint64_t kvBytes(const engine::MemoryUse& use) {
   return use[engine::MemoryCategory::kKvCodes] + use[engine::MemoryCategory::kKvScales] +
          use[engine::MemoryCategory::kKvExact];
 }
+
+/// "70,400".
+QString grouped(std::int64_t count) { return QLocale(QLocale::English).toString(qlonglong{count}); }
 
 }  // namespace
 
@@ -89,6 +94,7 @@ void ChatController::Impl::onModelLoaded(const ModelLoadedEvent& event) {
   updateActivity();
   emit owner.modelLoaded(*model);
   measureContext();
+  recountDocuments();
   if (pending) countPendingDocument();
 }
 
@@ -97,6 +103,7 @@ void ChatController::Impl::onModelLoaded(const ModelLoadedEvent& event) {
 void ChatController::Impl::onCommandFailed(const CommandFailedEvent& event) {
   const CommandId id = event.command;
   if (onSessionFailed(event)) return;
+  std::erase_if(recounts, [id](const Recount& recount) { return recount.command == id; });
   if (id == load) {
     load = 0;
     if (engineCache == loadChoice.cache) engineCache = loadChoice.previousCache;
@@ -136,9 +143,11 @@ void ChatController::Impl::onPromptEncoded(const PromptEncodedEvent& event) {
     onAnswerEncoded(event);
   } else if (reading && event.command == reading->encode) {
     onReadingEncoded(event);
-  } else if (event.command == measure && !answer) {
+  } else if (event.command == measure) {
     measure = 0;
+    if (isAnsweringHere()) return;
     setUsedTokens(static_cast<std::int64_t>(event.tokens.size()));
+    refreshPendingDocument();
   }
 }
 
@@ -197,12 +206,13 @@ void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& 
   started.previousPresetId = std::exchange(presetId, newPresetId);
   started.previousCache = engineCache;
   started.conversationId = conversationId;
-  if (conversationId != 0) conversationStore.setPreset(conversationId, presetId);
+  storeCacheChoice();
 
   const CacheChoice wanted = wantedCache();
   if (!model || load != 0 || wanted == engineCache) {
     emit owner.presetSwitched(presetId);
     emit owner.settingsChanged();
+    refreshPendingDocument();
     return;
   }
   started.readAgain =
@@ -218,13 +228,17 @@ void ChatController::Impl::undoSwitch() {
   const Switch failed = *std::exchange(presetSwitch, std::nullopt);
   engineCache = failed.previousCache;
   settings.presetId = failed.previousSettings.presetId;
-  settings.customCache = failed.previousSettings.customCache;
-  settings.contextLength = failed.previousSettings.contextLength;
-  settingsStore.save(settings);
-  if (failed.conversationId != 0) {
+  if (failed.conversationId == conversationId) {
+    presetId = failed.previousPresetId;
+    settings.customCache = failed.previousSettings.customCache;
+    settings.contextLength = failed.previousSettings.contextLength;
+    storeCacheChoice();
+  } else if (failed.conversationId != 0) {
     conversationStore.setPreset(failed.conversationId, failed.previousPresetId);
+    conversationStore.setContextLength(failed.conversationId,
+                                       failed.previousSettings.contextLength);
   }
-  if (failed.conversationId == conversationId) presetId = failed.previousPresetId;
+  settingsStore.save(settings);
   emit owner.presetSwitched(presetId);
   emit owner.settingsChanged();
 }
@@ -239,6 +253,7 @@ void ChatController::Impl::onCacheConfigured(const CacheConfiguredEvent& event) 
   emit owner.presetSwitched(presetId);
   emit owner.settingsChanged();
   setUsedTokens(usedTokens);  // the context length may be another
+  refreshPendingDocument();
   if (done.readAgain && done.conversationId == conversationId && !answer) beginReading();
 }
 
@@ -287,16 +302,40 @@ void ChatController::Impl::endReading(bool isCancelled) {
 }
 
 void ChatController::Impl::measureContext() {
-  if (answer || !model || load != 0) return;
   if (measure != 0) worker->cancel(std::exchange(measure, 0));
+  if (isAnsweringHere() || !model || load != 0) return;
   const std::vector<Document> documents = currentDocuments();
   const std::vector<Message> branch = currentBranch();
   if (documents.empty() && branch.empty()) {
     setUsedTokens(0);
+    refreshPendingDocument();
+    releaseEmptyCache();
     return;
   }
   measure = worker->encodePrompt(
       buildPrompt(documents, branch, std::nullopt, model->tokenizerFingerprint));
+}
+
+void ChatController::Impl::releaseEmptyCache() {
+  if (conversationId == 0 || cachedConversationId != conversationId || answer || reading) return;
+  saveCache();  // the document may come back
+  worker->clearCache();
+  cacheBelongsTo(0);
+}
+
+std::int64_t ChatController::Impl::knownTokens() const {
+  if (isAnsweringHere() && answer->generate != 0) return tokensOf(answer->message);
+  const std::vector<Message> branch = currentBranch();
+  for (auto message = branch.rbegin(); message != branch.rend(); ++message) {
+    if (message->role == MessageRole::kAssistant && message->statistics.promptTokens > 0) {
+      return tokensOf(*message);
+    }
+  }
+  std::int64_t tokens = 0;
+  for (const Document& document : currentDocuments()) {
+    tokens += std::max<std::int64_t>(0, document.tokenCount);
+  }
+  return tokens;
 }
 
 void ChatController::Impl::setUsedTokens(std::int64_t tokens) {
@@ -311,13 +350,12 @@ std::optional<ErrorText> ChatController::Impl::contextRefusal(std::int64_t promp
       ErrorCode::kContextFull,
       QStringLiteral("The chat with its documents has %1 tokens; the context of %2 holds %3 and an "
                      "answer of %4.")
-          .arg(promptTokens)
-          .arg(allowed)
-          .arg(std::max<std::int64_t>(0, allowed - kAnswerRoomTokens))
-          .arg(kAnswerRoomTokens),
+          .arg(grouped(promptTokens), grouped(allowed),
+               grouped(std::max<std::int64_t>(0, allowed - kAnswerRoomTokens)),
+               grouped(kAnswerRoomTokens)),
       QStringLiteral("Choose a longer context in the settings, take a shorter document, or begin a "
                      "new chat. The model was trained for %1 tokens.")
-          .arg(model ? model->config.trainedLength : 0)};
+          .arg(grouped(model ? model->config.trainedLength : 0))};
 }
 
 ForecastRequest ChatController::Impl::forecastRequest(std::int64_t contextTokens) const {
@@ -385,7 +423,9 @@ void ChatController::applyCacheConfig(const engine::KvCacheConfig& config, qint6
   impl_->guarded([&] {
     config.validate();
     Settings changed = impl_->settings;
-    changed.contextLength = contextLength;
+    // The trained length is no choice: another model has another one.
+    const bool isTrained = impl_->model && contextLength == impl_->model->config.trainedLength;
+    changed.contextLength = isTrained ? 0 : contextLength;
     const std::optional<PresetInfo> current = impl_->preset(impl_->presetId);
     QString presetId = impl_->presetId;
     if (!current || current->cache != config) {

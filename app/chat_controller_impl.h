@@ -49,7 +49,8 @@ class ChatController::Impl {
     std::int64_t conversationId = 0;
     std::int64_t parentId = 0;        // message above the question, or the question itself
     std::optional<QString> question;  // not stored yet; nothing: parentId is the question
-    bool opensBranch = false;         // an edit or a regeneration: the window shows the branch anew
+    bool createsConversation = false;
+    bool opensBranch = false;  // an edit or a regeneration: the window shows the branch anew
     CommandId encode = 0;
     CommandId generate = 0;
     bool stopRequested = false;  // before generate was given
@@ -110,6 +111,13 @@ class ChatController::Impl {
     bool isReady = false;
   };
 
+  /// A document that is being counted again.
+  struct Recount {
+    CommandId command = 0;
+    std::int64_t documentId = 0;
+    std::uint64_t tokenizerFingerprint = 0;
+  };
+
   // --- Shared by the files --------------------------------------------------------------
 
   /// Runs a slot's work; what it throws becomes errorOccurred. False when it threw.
@@ -121,6 +129,8 @@ class ChatController::Impl {
   /// The open conversation's id; stores it first where it is new.
   std::int64_t ensureConversation();
   void openConversation(std::int64_t id);
+  /// Stores the preset, custom values and context length with the open conversation.
+  void storeCacheChoice();
 
   // --- chat_controller_answer.cpp -------------------------------------------------------------
 
@@ -130,11 +140,14 @@ class ChatController::Impl {
   /// Begins an answer: encodes the prompt; the rest follows with promptEncoded.
   void beginAnswer(Answer started);
   void refuseAnswer(const ErrorText& error);
+  void takeBackConversation(const Answer& refused);
   void onAnswerEncoded(const PromptEncodedEvent& event);
   void storeQuestionAndAnswer();
   void onAnswerGrew(const AnswerGrewEvent& event);
   void onAnswerFinished(const AnswerFinishedEvent& event);
   void endAnswer(MessageState state, const QString& stopReason);
+  /// Of the context, with this answer at its end.
+  std::int64_t tokensOf(const Message& message) const;
   /// For the destructor: keeps what has streamed.
   void storeInterruptedAnswer();
   engine::GenerateOptions generateOptions() const;
@@ -168,7 +181,12 @@ class ChatController::Impl {
   void endReading(bool isCancelled);
   /// Counts the tokens of the open conversation's context again.
   void measureContext();
+  /// Of a chat in which nothing is left.
+  void releaseEmptyCache();
   void setUsedTokens(std::int64_t tokens);
+  /// The open conversation's tokens as far as they are known without encoding them.
+  std::int64_t knownTokens() const;
+  bool isAnsweringHere() const { return answer && answer->conversationId == conversationId; }
   /// Nothing when a prompt of this size fits the context, else the refusal with its numbers.
   std::optional<ErrorText> contextRefusal(std::int64_t promptTokens) const;
   ForecastRequest forecastRequest(std::int64_t contextTokens) const;
@@ -180,6 +198,11 @@ class ChatController::Impl {
   void dropPendingDocument();
   void countPendingDocument();
   void showPendingDocument();
+  /// Shows it again where the room for it has changed.
+  void refreshPendingDocument();
+  /// Counts those of the open conversation that another model's tokenizer has counted.
+  void recountDocuments();
+  void cancelRecounts();
 
   // --- chat_controller_session.cpp ------------------------------------------------------------
 
@@ -217,9 +240,9 @@ class ChatController::Impl {
   DocumentReader documentReader;
   QTimer storeTimer;  // stores a streaming answer
 
-  std::int64_t conversationId = 0;  // open; 0: new, not stored
-  QString presetId;                 // of the open conversation
-  std::int64_t lastDeletedId = 0;
+  std::int64_t conversationId = 0;       // open; 0: new, not stored
+  QString presetId;                      // of the open conversation
+  std::vector<std::int64_t> deletedIds;  // the last deleted at the end
   SessionFolder sessionFolder;
   std::optional<DemoModel> demo;
 
@@ -232,6 +255,7 @@ class ChatController::Impl {
   std::optional<Answer> answer;
   std::optional<Reading> reading;
   std::optional<PendingDocument> pending;
+  std::vector<Recount> recounts;
   CommandId measure = 0;
   std::int64_t cachedConversationId = 0;  // whose tokens are in the cache
   std::int64_t unsavedTokens = 0;         // computed in it since it was last saved or restored

@@ -109,6 +109,7 @@ void ChatController::Impl::restoreCache() {
       id == cachedConversationId || !sessionFolder.contains(id)) {
     return;
   }
+  if (currentBranch().empty() && currentDocuments().empty()) return;
   const QString path = sessionFolder.path(id);
   try {
     const engine::SessionInfo info = engine::readSessionInfo(QFile::encodeName(path).toStdString());

@@ -12,6 +12,7 @@
 
 #include "app/database.h"
 #include "app/error_text.h"
+#include "app/preset_store.h"
 
 namespace longhand::app {
 
@@ -68,8 +69,9 @@ QSqlQuery runQuery(const Database& database, const QString& sql, Values&&... val
   return query;
 }
 
-const QString kConversationColumns =
-    QStringLiteral("id, title, created_ms, updated_ms, preset_id, pinned, active_leaf_id, draft");
+const QString kConversationColumns = QStringLiteral(
+    "id, title, created_ms, updated_ms, preset_id, pinned, active_leaf_id, draft, "
+    "context_length, custom_cache");
 
 Conversation readConversation(const QSqlQuery& row) {
   Conversation conversation;
@@ -81,6 +83,14 @@ Conversation readConversation(const QSqlQuery& row) {
   conversation.pinned = row.value(5).toInt() != 0;
   conversation.activeLeafId = row.value(6).toLongLong();
   conversation.draft = row.value(7).toString();
+  conversation.contextLength = std::max<qint64>(0, row.value(8).toLongLong());
+  if (const QString cache = row.value(9).toString(); !cache.isEmpty()) {
+    try {
+      conversation.customCache = cacheConfigFromJson(cache);
+    } catch (const engine::Error&) {
+      // Damaged: as if the chat had none.
+    }
+  }
   return conversation;
 }
 
@@ -158,6 +168,16 @@ void ConversationStore::setTitle(std::int64_t id, const QString& title) {
 void ConversationStore::setPreset(std::int64_t id, const QString& presetId) {
   runQuery(database_, QStringLiteral("UPDATE conversations SET preset_id = ? WHERE id = ?"),
            notNull(presetId), idValue(id));
+}
+
+void ConversationStore::setContextLength(std::int64_t id, std::int64_t contextLength) {
+  runQuery(database_, QStringLiteral("UPDATE conversations SET context_length = ? WHERE id = ?"),
+           idValue(contextLength), idValue(id));
+}
+
+void ConversationStore::setCustomCache(std::int64_t id, const engine::KvCacheConfig& cache) {
+  runQuery(database_, QStringLiteral("UPDATE conversations SET custom_cache = ? WHERE id = ?"),
+           cacheConfigToJson(cache), idValue(id));
 }
 
 void ConversationStore::setPinned(std::int64_t id, bool pinned) {

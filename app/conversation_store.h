@@ -6,10 +6,13 @@
 // Every function throws engine::Error kDatabase. Thread: the database's.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <QDateTime>
 #include <QString>
+
+#include "engine/kv_cache_config.h"
 
 namespace longhand::app {
 
@@ -56,8 +59,10 @@ struct Conversation {
   QDateTime updated;
   QString presetId;
   bool pinned = false;
-  std::int64_t activeLeafId = 0;  // 0: no message yet
-  QString draft;                  // what stands in the composer
+  std::int64_t activeLeafId = 0;                     // 0: no message yet
+  QString draft;                                     // what stands in the composer
+  std::int64_t contextLength = 0;                    // 0: the model's trained length
+  std::optional<engine::KvCacheConfig> customCache;  // its own values of the preset "custom"
 };
 
 /// One place where the searched text was found.
@@ -82,6 +87,8 @@ class ConversationStore {
   std::vector<Conversation> conversations() const;
   void setTitle(std::int64_t id, const QString& title);
   void setPreset(std::int64_t id, const QString& presetId);
+  void setContextLength(std::int64_t id, std::int64_t contextLength);
+  void setCustomCache(std::int64_t id, const engine::KvCacheConfig& cache);
   void setPinned(std::int64_t id, bool pinned);
   void setDraft(std::int64_t id, const QString& draft);
   /// Hides the conversation; restoreConversation brings it back until it is purged.

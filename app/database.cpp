@@ -128,6 +128,14 @@ void Database::open() {
                QStringLiteral("%1: cannot be read and written.").arg(filePath_),
                QStringLiteral("Check the permissions of the file and its folder."));
   }
+  // Nobody else's business. SQLite gives its log files the permissions of the database.
+  const QFile::Permissions ownerOnly = QFile::ReadOwner | QFile::WriteOwner;
+  QFile file(filePath_);
+  if (!info.exists() && file.open(QIODevice::WriteOnly | QIODevice::NewOnly, ownerOnly)) {
+    file.close();
+  } else if (info.exists()) {
+    file.setPermissions(ownerOnly);  // it may be that of an earlier version
+  }
   QSqlDatabase connection = QSqlDatabase::addDatabase(QStringLiteral("QSQLITE"), connectionName_);
   if (!connection.isValid()) {
     throwError(ErrorCode::kDatabase, QStringLiteral("Qt's SQLite driver is not installed."),

@@ -15,8 +15,9 @@ namespace {
 // Stands between notes in the database; no note holds a line break.
 constexpr char16_t kNoteSeparator = u'\n';
 
-const QString kColumnsWithoutText =
-    QStringLiteral("id, file_name, path, encoding, sha256, token_count, notes, added_ms");
+const QString kColumnsWithoutText = QStringLiteral(
+    "id, file_name, path, encoding, sha256, token_count, notes, added_ms, "
+    "tokenizer_fingerprint");
 
 Document readDocument(const QSqlQuery& row) {
   Document document;
@@ -28,6 +29,7 @@ Document readDocument(const QSqlQuery& row) {
   document.tokenCount = row.value(5).toLongLong();
   document.notes = row.value(6).toString().split(QChar(kNoteSeparator), Qt::SkipEmptyParts);
   document.added = QDateTime::fromMSecsSinceEpoch(row.value(7).toLongLong());
+  document.tokenizerFingerprint = static_cast<std::uint64_t>(row.value(8).toLongLong());
   return document;
 }
 
@@ -41,6 +43,11 @@ QByteArray hashOf(const DocumentContent& content) {
 
 QVariant idValue(std::int64_t id) { return QVariant(qlonglong{id}); }
 
+/// SQLite has signed integers only: the same 64 bits.
+QVariant fingerprintValue(std::uint64_t fingerprint) {
+  return QVariant(static_cast<qlonglong>(fingerprint));
+}
+
 /// A null QString would be bound as NULL.
 QString notNull(const QString& text) { return text.isNull() ? QStringLiteral("") : text; }
 
@@ -48,7 +55,8 @@ QString notNull(const QString& text) { return text.isNull() ? QStringLiteral("")
 
 DocumentStore::DocumentStore(Database& database) : database_(database) {}
 
-std::int64_t DocumentStore::add(const DocumentContent& content, std::int64_t tokenCount) {
+std::int64_t DocumentStore::add(const DocumentContent& content, std::int64_t tokenCount,
+                                std::uint64_t tokenizerFingerprint) {
   const QByteArray sha256 = hashOf(content);
   QSqlQuery known = database_.prepare(QStringLiteral("SELECT id FROM documents WHERE sha256 = ?"));
   known.addBindValue(sha256);
@@ -56,12 +64,12 @@ std::int64_t DocumentStore::add(const DocumentContent& content, std::int64_t tok
   if (known.next()) {
     const std::int64_t id = known.value(0).toLongLong();
     known.finish();
-    setTokenCount(id, tokenCount);
+    setTokenCount(id, tokenCount, tokenizerFingerprint);
     return id;
   }
   QSqlQuery insert = database_.prepare(
       QStringLiteral("INSERT INTO documents (file_name, path, encoding, text, sha256, token_count, "
-                     "notes, added_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"));
+                     "notes, added_ms, tokenizer_fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   insert.addBindValue(notNull(content.fileName));
   insert.addBindValue(notNull(content.path));
   insert.addBindValue(notNull(content.encoding));
@@ -70,6 +78,7 @@ std::int64_t DocumentStore::add(const DocumentContent& content, std::int64_t tok
   insert.addBindValue(idValue(tokenCount));
   insert.addBindValue(notNull(content.notes.join(QChar(kNoteSeparator))));
   insert.addBindValue(QDateTime::currentMSecsSinceEpoch());
+  insert.addBindValue(fingerprintValue(tokenizerFingerprint));
   database_.run(insert);
   return insert.lastInsertId().toLongLong();
 }
@@ -84,14 +93,16 @@ Document DocumentStore::document(std::int64_t id) const {
                QStringLiteral("There is no document number %1.").arg(id));
   }
   Document document = readDocument(query);
-  document.text = query.value(8).toString();
+  document.text = query.value(9).toString();
   return document;
 }
 
-void DocumentStore::setTokenCount(std::int64_t id, std::int64_t tokenCount) {
-  QSqlQuery query =
-      database_.prepare(QStringLiteral("UPDATE documents SET token_count = ? WHERE id = ?"));
+void DocumentStore::setTokenCount(std::int64_t id, std::int64_t tokenCount,
+                                  std::uint64_t tokenizerFingerprint) {
+  QSqlQuery query = database_.prepare(QStringLiteral(
+      "UPDATE documents SET token_count = ?, tokenizer_fingerprint = ? WHERE id = ?"));
   query.addBindValue(idValue(tokenCount));
+  query.addBindValue(fingerprintValue(tokenizerFingerprint));
   query.addBindValue(idValue(id));
   database_.run(query);
 }
@@ -125,7 +136,7 @@ std::vector<Document> DocumentStore::documentsOf(std::int64_t conversationId) co
   std::vector<Document> result;
   while (query.next()) {
     result.push_back(readDocument(query));
-    result.back().text = query.value(8).toString();
+    result.back().text = query.value(9).toString();
   }
   return result;
 }

@@ -20,12 +20,13 @@ struct DocumentContent;
 struct Document {
   std::int64_t id = 0;
   QString fileName;
-  QString path;       // where it was opened from; the file may be gone
-  QString encoding;   // "UTF-8", "ISO-8859-1", ...; of a PDF "PDF"
-  QString text;       // empty in lists
-  QByteArray sha256;  // of file name and text
-  std::int64_t tokenCount = 0;
-  QStringList notes;  // what the extraction lost, sentences
+  QString path;                            // where it was opened from; the file may be gone
+  QString encoding;                        // "UTF-8", "ISO-8859-1", ...; of a PDF "PDF"
+  QString text;                            // empty in lists
+  QByteArray sha256;                       // of file name and text
+  std::int64_t tokenCount = 0;             // -1: not counted yet
+  std::uint64_t tokenizerFingerprint = 0;  // of the tokenizer that counted
+  QStringList notes;                       // what the extraction lost, sentences
   QDateTime added;
 };
 
@@ -35,10 +36,11 @@ class DocumentStore {
   explicit DocumentStore(Database& database);
 
   /// Stores the content, or finds it when it is there already. Returns the document's id.
-  std::int64_t add(const DocumentContent& content, std::int64_t tokenCount);
+  std::int64_t add(const DocumentContent& content, std::int64_t tokenCount,
+                   std::uint64_t tokenizerFingerprint);
   /// Throws kInvalidArgument when there is none of this id.
   Document document(std::int64_t id) const;
-  void setTokenCount(std::int64_t id, std::int64_t tokenCount);
+  void setTokenCount(std::int64_t id, std::int64_t tokenCount, std::uint64_t tokenizerFingerprint);
 
   /// Attaches at the end of the conversation's documents; twice is once.
   void attach(std::int64_t conversationId, std::int64_t documentId);

@@ -221,6 +221,11 @@ CommandId EngineWorker::setThreads(int threads) {
   });
 }
 
+CommandId EngineWorker::clearCache() {
+  return impl_->enqueue(
+      [impl = impl_.get()](CommandId /*id*/, std::stop_token /*stop*/) { impl->loaded().clear(); });
+}
+
 CommandId EngineWorker::countTokens(const QString& text) {
   return impl_->enqueue([impl = impl_.get(), text](CommandId id, std::stop_token stop) {
     Throttle throttle(kStreamInterval);

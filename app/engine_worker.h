@@ -1,7 +1,7 @@
 #pragma once
 // The one thread that owns the Engine. Commands go in through one queue and are carried out one
 // after the other; each ends with exactly one event: its result, or CommandFailedEvent (setThreads
-// has no result).
+// and clearCache have no result).
 //
 //   EngineWorker worker;
 //   connect(&worker, &EngineWorker::modelLoaded, this, ...);
@@ -46,6 +46,8 @@ class EngineWorker final : public QObject {
   /// -> cacheConfigured. Contents are forgotten.
   CommandId configureCache(const engine::KvCacheConfig& config, std::int64_t contextLength);
   CommandId setThreads(int threads);
+  /// Forgets the cache's contents and gives their memory back.
+  CommandId clearCache();
   /// -> tokenCountProgressed..., tokensCounted.
   CommandId countTokens(const QString& text);
   /// -> promptEncoded.

@@ -92,6 +92,19 @@ const std::vector<SchemaStep>& schemaSteps() {
            "INSERT INTO message_search(message_search) VALUES ('rebuild')",
            "INSERT INTO title_search(title_search) VALUES ('rebuild')",
        }},
+      {3,
+       {
+           // Each chat has its own context length and custom cache; both were those of all chats.
+           "ALTER TABLE conversations ADD COLUMN context_length INTEGER NOT NULL DEFAULT 0",
+           "ALTER TABLE conversations ADD COLUMN custom_cache TEXT NOT NULL DEFAULT ''",
+           R"(UPDATE conversations SET context_length = coalesce(
+                (SELECT CAST(value AS INTEGER) FROM settings WHERE key = 'context_length'), 0))",
+           R"(UPDATE conversations SET custom_cache = coalesce(
+                (SELECT value FROM settings WHERE key = 'custom_cache'), '')
+                WHERE preset_id = 'custom')",
+           // 0: counted before the tokenizer was noted.
+           "ALTER TABLE documents ADD COLUMN tokenizer_fingerprint INTEGER NOT NULL DEFAULT 0",
+       }},
   };
   return steps;
 }

@@ -14,7 +14,7 @@ struct SchemaStep {
   std::vector<const char*> statements;  // one SQL statement each
 };
 
-inline constexpr int kSchemaVersion = 2;
+inline constexpr int kSchemaVersion = 3;
 
 /// Written into each file (PRAGMA application_id), so that no other program's file is taken for
 /// ours: "LngH".

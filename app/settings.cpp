@@ -162,6 +162,7 @@ Settings SettingsStore::load(QStringList* reset) const {
   });
   read(u"last_conversation_id",
        [&](const QVariant& v) { settings.lastConversationId = toInteger(v); });
+  read(u"new_chat_draft", [&](const QVariant& v) { settings.newChatDraft = v.toString(); });
   read(u"window_geometry", [&](const QVariant& v) { settings.windowGeometry = v.toByteArray(); });
   read(u"window_state", [&](const QVariant& v) { settings.windowState = v.toByteArray(); });
   return settings;
@@ -197,6 +198,7 @@ void SettingsStore::save(const Settings& settings) {
       {QStringLiteral("session_quota_bytes"), qlonglong{settings.sessionQuotaBytes}},
       {QStringLiteral("kept_min_tokens"), qlonglong{settings.keptMinTokens}},
       {QStringLiteral("last_conversation_id"), qlonglong{settings.lastConversationId}},
+      {QStringLiteral("new_chat_draft"), settings.newChatDraft},
       {QStringLiteral("window_geometry"), settings.windowGeometry},
       {QStringLiteral("window_state"), settings.windowState},
   };

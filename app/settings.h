@@ -22,8 +22,9 @@ struct Settings {
   QString modelFolder;  // empty: the bundled model
   engine::WeightFormat weights = engine::WeightFormat::kAuto;
   QString presetId = QStringLiteral("quality");  // of new conversations
-  engine::KvCacheConfig customCache;             // the preset "custom"
-  std::int64_t contextLength = 0;                // 0: the model's trained length
+  engine::KvCacheConfig customCache;             // the preset "custom", last used
+  /// Of the open conversation; 0: the model's trained length, with which each new chat begins.
+  std::int64_t contextLength = 0;
   engine::SamplerConfig sampler;
   std::int64_t maxAnswerTokens = 0;  // 0: until the context is full
   int threads = 0;                   // 0: all cores this process may use
@@ -31,6 +32,7 @@ struct Settings {
   std::int64_t sessionQuotaBytes = std::int64_t{10} << 30U;
   std::int64_t keptMinTokens = 1024;  // shorter chats are quicker read again than worth a file
   std::int64_t lastConversationId = 0;
+  QString newChatDraft;  // what stands in the composer of a chat that is not stored yet
   QByteArray windowGeometry;
   QByteArray windowState;
 };

@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include <QDir>
+#include <QElapsedTimer>
 #include <QFile>
 #include <QSignalSpy>
 #include <QTemporaryDir>
@@ -485,6 +487,173 @@ class ChatControllerTest : public QObject {
     QCOMPARE(session->controller.currentConversation(), id);
     QCOMPARE(session->controller.messages().size(), std::size_t{2});
     QCOMPARE(session->controller.conversations().front().title, QStringLiteral("Greetings"));
+  }
+
+  void eachDeletionCanBeUndoneTheLastOneFirst() {
+    const auto session = startedSession();
+    QVERIFY(session->ask(QStringLiteral("Hello!")));
+    const std::int64_t first = session->controller.currentConversation();
+    session->controller.newConversation();
+    QVERIFY(session->ask(QStringLiteral("Hello!")));
+    const std::int64_t second = session->controller.currentConversation();
+    session->controller.deleteConversation(first);
+    session->controller.deleteConversation(second);
+    session->controller.undoDelete();
+    QCOMPARE(session->controller.currentConversation(), second);
+    session->controller.undoDelete();
+    QCOMPARE(session->controller.currentConversation(), first);
+    QCOMPARE(session->controller.conversations().size(), std::size_t{2});
+    session->controller.undoDelete();
+    QVERIFY(session->errors.isEmpty());
+  }
+
+  void aDraftInANewChatSurvivesOtherChatsAndARestart() {
+    {
+      const auto session = startedSession();
+      QVERIFY(session->ask(QStringLiteral("Hello!")));
+      const std::int64_t other = session->controller.currentConversation();
+      session->controller.newConversation();
+      session->controller.saveDraft(kQuestion1);
+      session->controller.selectConversation(other);
+      QCOMPARE(session->controller.draft(), QString());
+      session->controller.newConversation();
+      QCOMPARE(session->controller.draft(), kQuestion1);
+    }
+    const auto session = startedSession();
+    QCOMPARE(session->controller.currentConversation(), 0);
+    QCOMPARE(session->controller.draft(), kQuestion1);
+    // A document makes a chat of it: the draft is that chat's, and the next one begins empty.
+    QVERIFY(session->attach(document_));
+    QCOMPARE(session->controller.draft(), kQuestion1);
+    session->controller.newConversation();
+    QCOMPARE(session->controller.draft(), QString());
+  }
+
+  void aRefusedFirstQuestionLeavesADraftAndNoChat() {
+    const auto session = startedSession();
+    session->controller.applyCacheConfig(session->controller.currentCacheConfig(), 64);
+    const QString question = QStringLiteral("Who keeps the green ledger? ").repeated(20);
+    session->controller.send(question);
+    QVERIFY(session->refused.wait(kTimeoutMs));
+    QVERIFY(session->controller.conversations().empty());
+    QCOMPARE(session->controller.currentConversation(), 0);
+    QCOMPARE(session->controller.draft(), question);
+    QCOMPARE(session->controller.contextState().contextLength, std::int64_t{64});
+  }
+
+  void theTrainedLengthIsNoChoiceAndAnotherLengthIsThatOfOneChat() {
+    const auto session = startedSession();
+    engine::KvCacheConfig cache = session->controller.currentCacheConfig();
+    cache.residualLength = 77;
+    session->controller.applyCacheConfig(cache, 2048);
+    QVERIFY(session->switched.wait(kTimeoutMs));
+    QCOMPARE(session->controller.settings().contextLength, std::int64_t{0});
+    QVERIFY(session->ask(QStringLiteral("Hello!")));
+    const std::int64_t first = session->controller.currentConversation();
+    cache.residualLength = 99;
+    session->controller.applyCacheConfig(cache, 4096);
+    QVERIFY(session->switched.wait(kTimeoutMs));
+    QCOMPARE(session->controller.contextState().contextLength, std::int64_t{4096});
+
+    session->controller.newConversation();
+    QCOMPARE(session->controller.contextState().contextLength, std::int64_t{2048});
+    cache.residualLength = 55;
+    session->controller.applyCacheConfig(cache, 0);
+    QVERIFY(session->ask(QStringLiteral("Hello!")));
+    session->controller.selectConversation(first);
+    QCOMPARE(session->controller.contextState().contextLength, std::int64_t{4096});
+    QCOMPARE(session->controller.currentCacheConfig().residualLength, 99);
+    QCOMPARE(session->controller.currentPreset(), QStringLiteral("custom"));
+  }
+
+  void theContextMeterIsThatOfTheOpenChatWhileAnotherAnswers() {
+    const auto session = endlessSession();
+    QVERIFY(session->attach(document_));
+    QTRY_VERIFY_WITH_TIMEOUT(session->controller.contextState().usedTokens > 1000, kTimeoutMs);
+    const std::int64_t tokens = session->controller.contextState().usedTokens;
+    const std::int64_t quiet = session->controller.currentConversation();
+    session->controller.newConversation();
+    QCOMPARE(session->controller.contextState().usedTokens, std::int64_t{0});
+    session->controller.applyCacheConfig(session->controller.currentCacheConfig(), 100000);
+    QVERIFY(sendAndSeeWords(*session));
+    const std::int64_t busy = session->controller.currentConversation();
+    session->controller.selectConversation(quiet);
+    // Another document is looked at in the meantime: its room is that of the open chat.
+    QVERIFY(session->changed.wait(kTimeoutMs));
+    QVERIFY(std::abs(session->controller.contextState().usedTokens - tokens) < 20);
+    session->controller.stop();
+    QVERIFY(session->finished.wait(kTimeoutMs));
+    QTRY_COMPARE_WITH_TIMEOUT(session->controller.contextState().usedTokens, tokens, kTimeoutMs);
+    session->controller.selectConversation(busy);
+    QVERIFY(session->controller.contextState().usedTokens < 1000);
+  }
+
+  void theForecastOfAPendingDocumentFollowsTheOpenChat() {
+    const auto session = startedSession();
+    QVERIFY(session->attach(document_));
+    QTRY_VERIFY_WITH_TIMEOUT(session->controller.contextState().usedTokens > 1000, kTimeoutMs);
+    const QString copy = folder_->filePath(QStringLiteral("copy.txt"));
+    QVERIFY(QFile::copy(document_, copy));
+    session->previews.clear();
+    session->controller.openDocument(copy);
+    QVERIFY(session->previews.wait(kTimeoutMs));
+    QVERIFY(session->previews.back()[0].value<DocumentPreview>().tokensInUse > 1000);
+    QVERIFY(!session->controller.pendingDocument()->fitsContext);
+    session->controller.newConversation();
+    QCOMPARE(session->previews.back()[0].value<DocumentPreview>().tokensInUse, std::int64_t{0});
+    QVERIFY(session->controller.pendingDocument()->fitsContext);
+  }
+
+  void discardingADocumentEndsItsCounting() {
+    const auto session = startedSession();
+    const QString path = folder_->filePath(QStringLiteral("long.txt"));
+    QFile file(path);
+    QVERIFY(file.open(QIODevice::WriteOnly));
+    file.write(QByteArray("The old mill was built in 1712. ").repeated(500'000));
+    file.close();
+    QSignalSpy counting(&session->controller, &ChatController::documentCountProgress);
+    session->controller.openDocument(path);
+    QVERIFY(counting.wait(kTimeoutMs));
+    session->controller.discardDocument();
+    QElapsedTimer timer;
+    timer.start();
+    QVERIFY(session->ask(QStringLiteral("Hello!")));
+    QVERIFY2(timer.elapsed() < 6000, qPrintable(QString::number(timer.elapsed())));
+    QVERIFY(session->previews.isEmpty());
+  }
+
+  void anEmptyChatGivesItsMemoryBack() {
+    const auto session = startedSession();
+    QVERIFY(session->attach(document_));
+    session->controller.readDocument();
+    QVERIFY(session->readFinished.wait(kTimeoutMs));
+    QTRY_VERIFY_WITH_TIMEOUT(session->controller.memory().cachedTokens > 1000, kTimeoutMs);
+    session->controller.detachDocument(session->controller.documents().front().id);
+    QTRY_COMPARE_WITH_TIMEOUT(session->controller.memory().cachedTokens, std::int64_t{0},
+                              kTimeoutMs);
+    QCOMPARE(session->controller.memory().use[engine::MemoryCategory::kKvCodes], std::uint64_t{0});
+  }
+
+  void theSameDocumentTwiceIsSaid() {
+    const auto session = startedSession();
+    QVERIFY(session->attach(document_));
+    QVERIFY(session->errors.isEmpty());
+    QVERIFY(session->attach(document_));
+    QVERIFY2(session->lastError().contains(QStringLiteral("already in this chat")),
+             qPrintable(session->lastError()));
+    QCOMPARE(session->controller.documents().size(), std::size_t{1});
+  }
+
+  void chatsAreNobodyElsesBusiness() {
+    const Session session(paths());
+    const QFile::Permissions others = QFile::ReadGroup | QFile::WriteGroup | QFile::ExeGroup |
+                                      QFile::ReadOther | QFile::WriteOther | QFile::ExeOther;
+    const QString folder = paths().dataFolder;
+    QCOMPARE(QFile::permissions(folder) & others, QFile::Permissions());
+    for (const QString& name : QDir(folder).entryList({QStringLiteral("*.sqlite*")}, QDir::Files)) {
+      if (name.endsWith(QStringLiteral(".lock"))) continue;
+      QCOMPARE(QFile::permissions(QDir(folder).filePath(name)) & others, QFile::Permissions());
+    }
   }
 
   void aModelThatDoesNotLoadLeavesTheOldOneInUse() {

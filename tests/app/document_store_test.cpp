@@ -36,11 +36,11 @@ class DocumentStoreTest : public QObject {
     const std::int64_t second = conversations.createConversation(QStringLiteral("quality"));
 
     const std::int64_t house =
-        documents.add(content(QStringLiteral("house.txt"), QStringLiteral("A house.")), 5);
-    QCOMPARE(documents.add(content(QStringLiteral("house.txt"), QStringLiteral("A house.")), 6),
+        documents.add(content(QStringLiteral("house.txt"), QStringLiteral("A house.")), 5, 99);
+    QCOMPARE(documents.add(content(QStringLiteral("house.txt"), QStringLiteral("A house.")), 6, 99),
              house);
     const std::int64_t changed =
-        documents.add(content(QStringLiteral("house.txt"), QStringLiteral("A new house.")), 7);
+        documents.add(content(QStringLiteral("house.txt"), QStringLiteral("A new house.")), 7, 99);
     QVERIFY(changed != house);
     documents.attach(first, changed);
     documents.attach(first, house);

@@ -42,6 +42,7 @@ class SettingsTest : public QObject {
     settings.maxAnswerTokens = 321;
     settings.threads = 3;
     settings.lastConversationId = 12;
+    settings.newChatDraft = QStringLiteral("What if");
     settings.windowGeometry = QByteArray("\0\1\2", 3);
     settings.windowState = QByteArray("\xFF\0", 2);
     SettingsStore(*database_).save(settings);
@@ -58,6 +59,7 @@ class SettingsTest : public QObject {
     QCOMPARE(loaded.maxAnswerTokens, settings.maxAnswerTokens);
     QCOMPARE(loaded.threads, settings.threads);
     QCOMPARE(loaded.lastConversationId, settings.lastConversationId);
+    QCOMPARE(loaded.newChatDraft, settings.newChatDraft);
     QCOMPARE(loaded.windowGeometry, settings.windowGeometry);
     QCOMPARE(loaded.windowState, settings.windowState);
   }
