@@ -87,9 +87,11 @@ class MainWindowPresetTest final : public QObject {
 
   void fewerBitsNeedLessMemory() {
     startChat();
+    QSignalSpy read(&harness_->controller(), &app::ChatController::prefillFinished);
     choosePreset(u"exact"_s);
     harness_->click(u"presetBarAction"_s);
     QTRY_COMPARE_WITH_TIMEOUT(harness_->controller().currentPreset(), u"exact"_s, kPatienceMs);
+    QTRY_COMPARE_WITH_TIMEOUT(read.size(), 1, kPatienceMs);  // until then it is the cache before
     QTRY_VERIFY_WITH_TIMEOUT(harness_->controller().memory().cachedTokens > 1200, kPatienceMs);
     QVERIFY(harness_->waitUntilIdle());
     QTRY_VERIFY(kvBytesShown() > 0);
@@ -99,6 +101,7 @@ class MainWindowPresetTest final : public QObject {
     harness_->click(u"presetBarAction"_s);
     QTRY_COMPARE_WITH_TIMEOUT(harness_->controller().currentPreset(), u"memory-limit"_s,
                               kPatienceMs);
+    QTRY_COMPARE_WITH_TIMEOUT(read.size(), 2, kPatienceMs);
     QVERIFY(harness_->waitUntilIdle());
     QTRY_VERIFY_WITH_TIMEOUT(harness_->controller().memory().cachedTokens > 1200, kPatienceMs);
     QTRY_VERIFY2_WITH_TIMEOUT(kvBytesShown() * 2 < exact,
