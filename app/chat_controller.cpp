@@ -232,7 +232,10 @@ Activity ChatController::activity() const { return impl_->activity; }
 
 ContextState ChatController::contextState() const {
   return {impl_->usedTokens, impl_->allowedContext(),
-          impl_->model ? impl_->model->config.trainedLength : 0};
+          impl_->model ? impl_->model->config.trainedLength : 0,
+          impl_->conversationId != 0 && impl_->cachedConversationId == impl_->conversationId
+              ? impl_->memory.forgottenTokens
+              : 0};
 }
 
 bool ChatController::isContextRead() const {

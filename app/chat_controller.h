@@ -56,11 +56,13 @@ struct DocumentPreview {
 /// What switching to a preset would mean for the open conversation.
 struct SwitchCost {
   PresetInfo preset;
-  std::uint64_t kvBytesBefore = 0;  // of the tokens in the cache now
-  std::uint64_t kvBytesAfter = 0;   // of the same tokens with the preset
-  std::int64_t tokensToRead = 0;    // that must be computed again
-  double seconds = 0.0;             // at the rate of the last reading; 0: unknown
-  bool fits = true;                 // the whole context with this preset fits the memory
+  std::uint64_t kvBytesBefore = 0;   // of the tokens in the cache now
+  std::uint64_t kvBytesAfter = 0;    // of the same tokens with the preset
+  std::int64_t tokensToRead = 0;     // that must be computed again: none where they are converted
+  std::int64_t pagesToConvert = 0;   // to fewer bits, in place; what is lost comes back by reading
+  std::int64_t tokensBelowBits = 0;  // that keep fewer bits than the preset's, unless read again
+  double seconds = 0.0;              // of reading these tokens, at the rate of the last; 0: unknown
+  bool fits = true;                  // the whole context with this preset fits the memory
 };
 
 /// What the window shows about the context of the open conversation.
@@ -68,6 +70,7 @@ struct ContextState {
   std::int64_t usedTokens = 0;
   std::int64_t contextLength = 0;
   std::int64_t trainedLength = 0;
+  std::int64_t forgottenTokens = 0;  // behind the sliding window, no longer read
 
   bool isBeyondTraining() const { return trainedLength > 0 && usedTokens > trainedLength; }
 };
@@ -142,8 +145,9 @@ class ChatController final : public QObject {
 
   // --- Preset and settings --------------------------------------------------------------------
 
-  /// Switches the open conversation; the chat is kept, and read again with the new settings where
-  /// it was in the cache -> presetSwitched, prefillProgress..., prefillFinished.
+  /// Switches the open conversation. What of it is in the cache is converted in place where that is
+  /// possible (switchCost says so) -> presetSwitched; else it is read again with the new settings
+  /// -> presetSwitched, prefillProgress..., prefillFinished.
   void switchPreset(const QString& presetId);
   /// The preset "custom" with these values, and the context length (0, or as many tokens: the
   /// trained length), both of the open conversation: others keep theirs, new ones begin with the
@@ -174,6 +178,9 @@ class ChatController final : public QObject {
   void detachDocument(qint64 documentId);
   /// Reads the conversation's context ahead -> prefillProgress..., prefillFinished.
   void readDocument();
+  /// The same from the first token on, whatever is in the cache: with all the bits of a preset that
+  /// has more than the one before.
+  void readAgain();
   void cancelReading();
 
  signals:

@@ -13,11 +13,6 @@ using engine::ErrorCode;
 
 namespace {
 
-std::uint64_t kvBytes(const engine::MemoryUse& use) {
-  return use[engine::MemoryCategory::kKvCodes] + use[engine::MemoryCategory::kKvScales] +
-         use[engine::MemoryCategory::kKvExact];
-}
-
 /// "70,400".
 QString grouped(std::int64_t count) { return QLocale(QLocale::English).toString(qlonglong{count}); }
 
@@ -152,7 +147,10 @@ void ChatController::Impl::onPromptEncoded(const PromptEncodedEvent& event) {
 }
 
 void ChatController::Impl::onMemoryReported(const MemoryEvent& event) {
+  const bool forgetsMore = event.report.forgottenTokens != memory.forgottenTokens;
   memory = event.report;
+  if (event.contents) contents = event.contents;
+  if (forgetsMore) emit owner.contextStateChanged(owner.contextState());
   emit owner.memoryChanged(memory);
 }
 
@@ -217,9 +215,13 @@ void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& 
   }
   started.readAgain =
       conversationId != 0 && (cachedConversationId == conversationId || reading || answer);
+  started.readOn = reading.has_value();
   if (reading) owner.cancelReading();
-  // Behind a running answer in the queue: that one ends with the settings it began with.
-  started.configure = worker->configureCache(wanted.config, allowedContext());
+  stopSaving(conversationId);
+  // Behind a running answer in the queue: that one ends with the settings it began with. Another
+  // chat's tokens are not converted: this chat would begin with what they have lost.
+  started.configure = started.readAgain ? worker->convertCache(wanted.config, allowedContext())
+                                        : worker->configureCache(wanted.config, allowedContext());
   engineCache = wanted;
   presetSwitch = std::move(started);
 }
@@ -248,13 +250,19 @@ void ChatController::Impl::onCacheConfigured(const CacheConfiguredEvent& event) 
   if (configure && event.command == configure->command) configure.reset();
   if (!presetSwitch || event.command != presetSwitch->configure) return;
   const Switch done = *std::exchange(presetSwitch, std::nullopt);
-  cacheBelongsTo(0);
+  const bool isKept = event.conversion.isInPlace;
+  if (isKept) {
+    unsavedTokens = event.conversion.tokensKept;  // the kept file has the old settings
+  } else {
+    cacheBelongsTo(0);
+  }
   refusedSessionOf = 0;
   emit owner.presetSwitched(presetId);
   emit owner.settingsChanged();
   setUsedTokens(usedTokens);  // the context length may be another
   refreshPendingDocument();
-  if (done.readAgain && done.conversationId == conversationId && !answer) beginReading();
+  const bool reads = isKept ? done.readOn : done.readAgain;
+  if (reads && done.conversationId == conversationId && !answer) beginReading();
 }
 
 // --- Context and reading ahead ------------------------------------------------------------------
@@ -375,24 +383,25 @@ std::optional<SwitchCost> ChatController::switchCost(const QString& presetId) co
   impl_->guarded([&] {
     const std::optional<PresetInfo> chosen = impl_->preset(presetId);
     if (!impl_->model || !chosen) return;
-    engine::PlanRequest plan;
-    plan.model = impl_->model->config;
-    plan.weights = impl_->model->weights;
-    plan.weightBytes = impl_->model->weightBytes;
-    plan.cache = chosen->cache;
-    plan.chunkTokens = 1;
-    plan.contextLength = std::max<std::int64_t>(1, impl_->memory.cachedTokens);
-
     SwitchCost result;
     result.preset = *chosen;
-    result.kvBytesAfter = kvBytes(engine::planMemory(plan));
-    plan.cache = impl_->engineCache.config;
-    result.kvBytesBefore = kvBytes(engine::planMemory(plan));
-    if (chosen->cache != impl_->engineCache.config) {
-      result.tokensToRead = impl_->memory.cachedTokens;
+    if (impl_->contents) {
+      const engine::ConvertCost change = engine::convertCost(
+          *impl_->contents, impl_->model->config, chosen->cache, impl_->allowedContext());
+      result.kvBytesBefore = change.bytesBefore;
+      result.kvBytesAfter = change.bytesAfter;
+      const bool isOurs =
+          impl_->conversationId != 0 && impl_->cachedConversationId == impl_->conversationId;
+      if (chosen->cache != impl_->engineCache.config && isOurs) {
+        result.tokensToRead = change.tokensToRead;
+        result.pagesToConvert = change.pagesToConvert;
+        result.tokensBelowBits = change.tokensBelowBits;
+      }
     }
     if (impl_->lastPrefillTokensPerSecond > 0.0) {
-      result.seconds = static_cast<double>(result.tokensToRead) / impl_->lastPrefillTokensPerSecond;
+      const std::int64_t tokens =
+          result.tokensBelowBits > 0 ? impl_->contents->tokens : result.tokensToRead;
+      result.seconds = static_cast<double>(tokens) / impl_->lastPrefillTokensPerSecond;
     }
     const std::vector<PresetForecast> whole =
         forecastPresets(impl_->forecastRequest(impl_->allowedContext()), {*chosen});
@@ -487,6 +496,23 @@ void ChatController::cancelLoading() {
 
 void ChatController::readDocument() {
   impl_->guarded([this] { impl_->beginReading(); });
+}
+
+void ChatController::readAgain() {
+  impl_->guarded([this] {
+    impl_->requireReadyToAnswer();
+    const Impl::CacheChoice wanted = impl_->wantedCache();
+    if (impl_->reading) cancelReading();
+    impl_->stopSaving(impl_->conversationId);
+    if (impl_->cachedConversationId == impl_->conversationId) {
+      impl_->sessionFolder.remove(impl_->conversationId);  // else it would be restored
+    }
+    impl_->configure = Impl::Configuration{
+        impl_->worker->configureCache(wanted.config, impl_->allowedContext()), impl_->engineCache};
+    impl_->engineCache = wanted;
+    impl_->cacheBelongsTo(0);
+    impl_->beginReading();
+  });
 }
 
 void ChatController::cancelReading() {

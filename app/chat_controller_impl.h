@@ -88,7 +88,8 @@ class ChatController::Impl {
     std::int64_t conversationId = 0;
     QString previousPresetId;
     Settings previousSettings;
-    bool readAgain = false;
+    bool readAgain = false;  // where the cache cannot be kept
+    bool readOn = false;     // a reading was under way
   };
 
   /// A cache that is being written to disk.
@@ -266,6 +267,7 @@ class ChatController::Impl {
   std::int64_t usedTokens = 0;
   double lastPrefillTokensPerSecond = 0.0;
   engine::MemoryReport memory;
+  std::optional<engine::CacheContents> contents;  // of the cache, after the last command
   Activity activity = Activity::kIdle;
 
   std::unique_ptr<EngineWorker> worker;  // last: gone before what its events touch

@@ -150,7 +150,9 @@ void EngineWorker::Impl::carryOut(const Command& command) {
   } catch (...) {
     post(&EngineWorker::commandFailed, CommandFailedEvent{command.ticket.id, currentErrorText()});
   }
-  if (engine) reportMemory();
+  if (engine) {
+    post(&EngineWorker::memoryReported, MemoryEvent{engine->memory(), engine->cacheContents()});
+  }
 }
 
 engine::Engine& EngineWorker::Impl::loaded() const {
@@ -162,7 +164,7 @@ engine::Engine& EngineWorker::Impl::loaded() const {
 }
 
 void EngineWorker::Impl::reportMemory() {
-  post(&EngineWorker::memoryReported, MemoryEvent{engine->memory()});
+  post(&EngineWorker::memoryReported, MemoryEvent{engine->memory(), std::nullopt});
 }
 
 void EngineWorker::Impl::releaseIfBothDoNotFit(CommandId id, const std::filesystem::path& folder,
@@ -206,13 +208,31 @@ CommandId EngineWorker::loadModel(const QString& folder, const engine::EngineOpt
 
 CommandId EngineWorker::configureCache(const engine::KvCacheConfig& config,
                                        std::int64_t contextLength) {
-  return impl_->enqueue(
-      [impl = impl_.get(), config, contextLength](CommandId id, std::stop_token /*stop*/) {
-        engine::Engine& engine = impl->loaded();
-        engine.configureCache(config, contextLength);
-        impl->post(&EngineWorker::cacheConfigured,
-                   CacheConfiguredEvent{id, engine.cacheConfig(), engine.contextLength()});
-      });
+  return impl_->enqueue([impl = impl_.get(), config, contextLength](CommandId id,
+                                                                    std::stop_token /*stop*/) {
+    engine::Engine& engine = impl->loaded();
+    engine.configureCache(config, contextLength);
+    engine::CacheConversion conversion;
+    conversion.isInPlace = false;
+    impl->post(&EngineWorker::cacheConfigured,
+               CacheConfiguredEvent{id, engine.cacheConfig(), engine.contextLength(), conversion});
+  });
+}
+
+CommandId EngineWorker::convertCache(const engine::KvCacheConfig& config,
+                                     std::int64_t contextLength) {
+  return impl_->enqueue([impl = impl_.get(), config, contextLength](CommandId id,
+                                                                    std::stop_token stop) {
+    engine::Engine& engine = impl->loaded();
+    const auto progress = [&](std::uint64_t, std::uint64_t) { impl->reportMemoryNowAndThen(); };
+    const engine::CacheConversion done = engine.convertCache(config, contextLength, progress, stop);
+    if (done.isCancelled) {
+      throw engine::Error(engine::ErrorCode::kCancelled, "Switching the preset was cancelled.",
+                          "The chat is whole; its newest settings are the old ones.");
+    }
+    impl->post(&EngineWorker::cacheConfigured,
+               CacheConfiguredEvent{id, engine.cacheConfig(), engine.contextLength(), done});
+  });
 }
 
 CommandId EngineWorker::setThreads(int threads) {

@@ -45,6 +45,8 @@ class EngineWorker final : public QObject {
   CommandId loadModel(const QString& folder, const engine::EngineOptions& options);
   /// -> cacheConfigured. Contents are forgotten.
   CommandId configureCache(const engine::KvCacheConfig& config, std::int64_t contextLength);
+  /// -> cacheConfigured. Contents are kept where Engine::convertCache can.
+  CommandId convertCache(const engine::KvCacheConfig& config, std::int64_t contextLength);
   CommandId setThreads(int threads);
   /// Forgets the cache's contents and gives their memory back.
   CommandId clearCache();

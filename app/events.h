@@ -3,6 +3,7 @@
 // signals. Every event names the command it answers.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <QMetaType>
@@ -50,6 +51,7 @@ struct CacheConfiguredEvent {
   CommandId command = 0;
   engine::KvCacheConfig config;
   std::int64_t contextLength = 0;
+  engine::CacheConversion conversion;  // of configureCache: nothing is kept
 };
 
 struct TokenCountProgressEvent {
@@ -117,6 +119,7 @@ struct AnswerFinishedEvent {
 
 struct MemoryEvent {
   engine::MemoryReport report;
+  std::optional<engine::CacheContents> contents;  // between commands; while one runs there is none
 };
 
 }  // namespace longhand::app

@@ -5,6 +5,7 @@
 #include "engine/kv_arena.h"
 #include "engine/kv_cache_impl.h"
 #include "engine/kv_window.h"
+#include "engine/llama.h"
 
 namespace longhand::engine {
 
@@ -58,6 +59,11 @@ ConvertCost convertCost(const CacheContents& contents, const kernels::AttentionS
     cost.bytesAfter = contents.tokens == 0 ? 0 : fresh.total();
   }
   return cost;
+}
+
+ConvertCost convertCost(const CacheContents& contents, const ModelConfig& model,
+                        const KvCacheConfig& wanted, std::int64_t contextLength) {
+  return convertCost(contents, attentionShape(model), model.nLayers, wanted, contextLength);
 }
 
 }  // namespace longhand::engine

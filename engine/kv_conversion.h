@@ -49,6 +49,10 @@ ConvertCost convertCost(const CacheContents& contents, const kernels::AttentionS
                         std::int64_t nLayers, const KvCacheConfig& wanted,
                         std::int64_t contextLength);
 
+struct ModelConfig;
+ConvertCost convertCost(const CacheContents& contents, const ModelConfig& model,
+                        const KvCacheConfig& wanted, std::int64_t contextLength);
+
 /// What a change of settings has done.
 struct CacheConversion {
   bool isInPlace = true;            // false: the tokens are forgotten and must be read again

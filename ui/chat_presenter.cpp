@@ -74,7 +74,7 @@ void ChatPresenter::connectChat() {
   connect(&controller_, &ChatController::contextStateChanged, this,
           [this](const app::ContextState& state) {
             pane_.composer().setContextUse(state.usedTokens, state.contextLength,
-                                           state.trainedLength);
+                                           state.trainedLength, state.forgottenTokens);
           });
   connect(&controller_, &ChatController::activityChanged, this, [this] {
     if (controller_.activity() != Activity::kAnswering) streamingMessage_ = 0;
@@ -201,7 +201,8 @@ void ChatPresenter::showComposerState() {
                              : controller_.model() ? QString()
                                                    : tr("Load a model first."));
   const app::ContextState state = controller_.contextState();
-  composer.setContextUse(state.usedTokens, state.contextLength, state.trainedLength);
+  composer.setContextUse(state.usedTokens, state.contextLength, state.trainedLength,
+                         state.forgottenTokens);
 }
 
 void ChatPresenter::addMessage(const app::Message& message) {

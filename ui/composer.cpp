@@ -173,8 +173,9 @@ void Composer::setDisabledReason(const QString& reason) {
   updateState();
 }
 
-void Composer::setContextUse(qint64 usedTokens, qint64 contextLength, qint64 trainedLength) {
-  meter_->setUse(usedTokens, contextLength, trainedLength);
+void Composer::setContextUse(qint64 usedTokens, qint64 contextLength, qint64 trainedLength,
+                             qint64 forgottenTokens) {
+  meter_->setUse(usedTokens, contextLength, trainedLength, forgottenTokens);
 }
 
 void Composer::accepted() {

@@ -46,7 +46,8 @@ class Composer final : public QWidget {
 
   /// The meter: tokens in the context, the user's context length, and the length the model was
   /// trained for (0: unknown). contextLength 0 hides the meter.
-  void setContextUse(qint64 usedTokens, qint64 contextLength, qint64 trainedLength);
+  void setContextUse(qint64 usedTokens, qint64 contextLength, qint64 trainedLength,
+                     qint64 forgottenTokens = 0);
 
   /// The message of sendRequested() is stored: clears it. What was written since, or without
   /// having been sent, stays.

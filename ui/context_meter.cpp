@@ -28,7 +28,9 @@ void ContextMeter::setTheme(const Theme& theme) {
   update();
 }
 
-void ContextMeter::setUse(qint64 usedTokens, qint64 contextLength, qint64 trainedLength) {
+void ContextMeter::setUse(qint64 usedTokens, qint64 contextLength, qint64 trainedLength,
+                          qint64 forgottenTokens) {
+  forgottenTokens_ = forgottenTokens;
   usedTokens_ = std::max<qint64>(0, usedTokens);
   contextLength_ = contextLength;
   trainedLength_ = trainedLength;
@@ -40,7 +42,7 @@ void ContextMeter::setUse(qint64 usedTokens, qint64 contextLength, qint64 traine
 
 bool ContextMeter::isWarning() const {
   const bool beyondTraining = trainedLength_ > 0 && usedTokens_ > trainedLength_;
-  return beyondTraining ||
+  return beyondTraining || forgottenTokens_ > 0 ||
          static_cast<double>(usedTokens_) >= kNearlyFull * static_cast<double>(contextLength_);
 }
 
@@ -51,8 +53,13 @@ QString ContextMeter::text() const {
   } else if (trainedLength_ > 0 && usedTokens_ > trainedLength_) {
     text += tr(". Beyond the %1 tokens the model was trained for: expect worse answers.")
                 .arg(number(trainedLength_));
-  } else if (isWarning()) {
+  } else if (static_cast<double>(usedTokens_) >=
+             kNearlyFull * static_cast<double>(contextLength_)) {
     text += tr(". The context is nearly full.");
+  }
+  if (forgottenTokens_ > 0) {
+    text += tr(". %1 tokens are behind the sliding window and no longer read.")
+                .arg(number(forgottenTokens_));
   }
   return text;
 }

@@ -17,8 +17,9 @@ class ContextMeter final : public QWidget {
   explicit ContextMeter(const Theme& theme, QWidget* parent = nullptr);
 
   void setTheme(const Theme& theme);
-  /// Tokens; trainedLength 0: unknown.
-  void setUse(qint64 usedTokens, qint64 contextLength, qint64 trainedLength);
+  /// Tokens; trainedLength 0: unknown. Forgotten ones are behind the sliding window.
+  void setUse(qint64 usedTokens, qint64 contextLength, qint64 trainedLength,
+              qint64 forgottenTokens = 0);
   QString text() const;
   /// The same where there is little room.
   QString shortText() const;
@@ -34,6 +35,7 @@ class ContextMeter final : public QWidget {
   qint64 usedTokens_ = 0;
   qint64 contextLength_ = 0;
   qint64 trainedLength_ = 0;
+  qint64 forgottenTokens_ = 0;
 };
 
 }  // namespace longhand::ui

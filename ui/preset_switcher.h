@@ -1,6 +1,7 @@
 #pragma once
 // Switching the preset of the open chat: states the cost first, in a bar above the chat, and
-// switches when the user agrees. A chat with nothing in the cache switches at once.
+// switches when the user agrees. A chat with nothing in the cache switches at once. After a switch
+// to more bits the bar offers to read the chat again, since what was read keeps its bits.
 
 #include <QObject>
 #include <QString>
@@ -34,7 +35,11 @@ class PresetSwitcher final : public QObject {
  private:
   app::ChatController& controller_;
   NoticeBar& bar_;
+  void offerReading();
+
   QString asked_;
+  QString offered_;  // the preset whose bits reading again would give
+  QString offer_;    // and what that means
 };
 
 }  // namespace longhand::ui

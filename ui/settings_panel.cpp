@@ -27,6 +27,7 @@ namespace longhand::ui {
 namespace {
 
 constexpr int kEditPauseMs = 150;
+constexpr int kMaxSlidingWindow = 1 << 30;     // KvCacheConfig::validate
 constexpr int kMaxExactTokens = 4096;          // of residual and sink: KvCacheConfig::validate
 constexpr int kMaxContextLength = 10'000'000;  // as the settings allow (app/settings.cpp)
 constexpr int kMinContextLength = 64;
@@ -113,6 +114,7 @@ SettingsPanel::SettingsPanel(QWidget* parent)
       groupSize_(makeChoice("groupSizeChoice", {32, 64, 128}, tr("values"))),
       residualLength_(makeCount("residualLengthField", 0, kMaxExactTokens, 64, tr("none"))),
       sinkLength_(makeCount("sinkLengthField", 0, kMaxExactTokens, 1, tr("none"))),
+      slidingWindow_(makeCount("slidingWindowField", 0, kMaxSlidingWindow, 256, tr("off"))),
       contextLength_(
           makeCount("contextLengthField", kMinContextLength, kMaxContextLength, 1024, QString())),
       greedy_(new QCheckBox(tr("Greedy"))),
@@ -182,6 +184,9 @@ QWidget* SettingsPanel::makeCacheSection() {
   section->addRow(tr("Residual length"), residualLength_,
                   tr("The newest tokens are kept exactly, at least this many."));
   section->addRow(tr("Sinks"), sinkLength_, tr("The first tokens are kept exactly, for ever."));
+  section->addRow(tr("Sliding window"), slidingWindow_,
+                  tr("Only the newest tokens and the sinks are read; older ones are forgotten, and "
+                     "memory stops growing."));
   return section;
 }
 
@@ -246,8 +251,8 @@ void SettingsPanel::watchControls() {
   for (const QComboBox* box : {keyNbits_, valueNbits_, groupSize_}) {
     connect(box, &QComboBox::currentIndexChanged, this, &SettingsPanel::onChanged);
   }
-  for (const QSpinBox* box : {firstLayers_, residualLength_, sinkLength_, contextLength_, topK_,
-                              maxTokens_, threads_, sessionQuota_}) {
+  for (const QSpinBox* box : {firstLayers_, residualLength_, sinkLength_, slidingWindow_,
+                              contextLength_, topK_, maxTokens_, threads_, sessionQuota_}) {
     connect(box, &QSpinBox::valueChanged, this, &SettingsPanel::onChanged);
   }
   for (const QDoubleSpinBox* box : {temperature_, topP_, minP_, repetitionPenalty_}) {
@@ -298,6 +303,7 @@ void SettingsPanel::fill(const SettingsValues& shown) {
   firstLayers_->setValue(shown.cache.firstLayers);
   residualLength_->setValue(static_cast<int>(shown.cache.residualLength));
   sinkLength_->setValue(static_cast<int>(shown.cache.sinkLength));
+  slidingWindow_->setValue(static_cast<int>(shown.cache.slidingWindow));
   contextLength_->setValue(static_cast<int>(context));
   greedy_->setChecked(limits_.alwaysGreedy || shown.sampler.isGreedy());
   temperature_->setValue(shown.sampler.isGreedy() ? kUsualTemperature : shown.sampler.temperature);
@@ -332,6 +338,7 @@ SettingsValues SettingsPanel::shownValues() const {
   result.cache.firstLayers = firstLayers_->value();
   result.cache.residualLength = residualLength_->value();
   result.cache.sinkLength = sinkLength_->value();
+  result.cache.slidingWindow = slidingWindow_->value();
   result.contextLength = contextLength_->value();
   if (!limits_.alwaysGreedy) {  // else what is set waits for another model
     result.sampler.temperature = greedy_->isChecked() ? 0.0 : temperature_->value();

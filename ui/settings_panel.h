@@ -89,6 +89,7 @@ class SettingsPanel final : public QWidget {
   QComboBox* groupSize_;
   QSpinBox* residualLength_;
   QSpinBox* sinkLength_;
+  QSpinBox* slidingWindow_;
   QSpinBox* contextLength_;
   QLabel* contextHint_ = nullptr;
   QLabel* greedyHint_ = nullptr;

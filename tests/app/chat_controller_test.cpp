@@ -315,7 +315,7 @@ class ChatControllerTest : public QObject {
              true);
   }
 
-  void switchingThePresetKeepsTheChatAndReadsItAgain() {
+  void switchingThePresetDownConvertsTheChatInPlace() {
     const auto session = startedSession();
     QVERIFY(session->attach(document_));
     QVERIFY(session->ask(kQuestion1));
@@ -326,28 +326,75 @@ class ChatControllerTest : public QObject {
     QCOMPARE(none->tokensToRead, std::int64_t{0});
     const auto cost = session->controller.switchCost(QStringLiteral("memory-limit"));
     QVERIFY(cost.has_value());
-    QCOMPARE(cost->tokensToRead, cached);
+    QCOMPARE(cost->tokensToRead, std::int64_t{0});
+    QVERIFY(cost->pagesToConvert > 0);
+    QCOMPARE(cost->tokensBelowBits, std::int64_t{0});
     QVERIFY(cost->kvBytesAfter < cost->kvBytesBefore);
     QVERIFY(cost->fits);
     QVERIFY(!session->controller.switchCost(QStringLiteral("no-such")).has_value());
 
     session->readProgress.clear();
+    session->switched.clear();
     session->controller.switchPreset(QStringLiteral("memory-limit"));
-    QVERIFY(session->readFinished.wait(kTimeoutMs));
+    QVERIFY(session->switched.wait(kTimeoutMs));
     QCOMPARE(session->switched.back()[0].toString(), QStringLiteral("memory-limit"));
-    QVERIFY(!session->readProgress.isEmpty());
+    QVERIFY(session->readProgress.isEmpty());
     QCOMPARE(session->controller.messages().size(), std::size_t{2});
     QCOMPARE(session->controller.messages()[1].text, kAnswer1);
     QCOMPARE(session->controller.conversations().front().presetId, QStringLiteral("memory-limit"));
     QTRY_VERIFY_WITH_TIMEOUT(session->controller.memory().cachedTokens >= cached - 1, kTimeoutMs);
 
     QVERIFY(session->ask(kQuestion2));
-    QVERIFY(session->lastMessage().statistics.reusedTokens >= cached - 1);
+    QVERIFY(session->lastMessage().statistics.reusedTokens >= cached - 1 - 64);
+    QVERIFY(session->readProgress.size() < 10);
     QCOMPARE(session->controller.messages().size(), std::size_t{4});
 
     session->controller.switchPreset(QStringLiteral("no-such"));
     QCOMPARE(session->controller.currentPreset(), QStringLiteral("memory-limit"));
     QCOMPARE(session->errors.size(), 1);
+  }
+
+  void switchingThePresetUpKeepsTheBitsUntilTheChatIsReadAgain() {
+    const auto session = startedSession();
+    session->controller.switchPreset(QStringLiteral("memory-limit"));
+    QVERIFY(session->attach(document_));
+    QVERIFY(session->ask(kQuestion1));
+    QTRY_VERIFY_WITH_TIMEOUT(session->controller.memory().cachedTokens > 1200, kTimeoutMs);
+    const auto kvBytes = [&] {
+      return session->controller.switchCost(QStringLiteral("exact"))->kvBytesBefore;
+    };
+    const std::uint64_t few = kvBytes();
+
+    const auto cost = session->controller.switchCost(QStringLiteral("throughput"));
+    QCOMPARE(cost->tokensToRead, std::int64_t{0});
+    QVERIFY(cost->tokensBelowBits > 500);
+    session->switched.clear();
+    session->readFinished.clear();
+    session->controller.switchPreset(QStringLiteral("throughput"));
+    QVERIFY(session->switched.wait(kTimeoutMs));
+    QCOMPARE(session->readFinished.size(), 0);
+    QVERIFY(2 * kvBytes() < 3 * few);  // the residual is longer
+
+    session->controller.readAgain();
+    QVERIFY(session->readFinished.wait(kTimeoutMs));
+    QVERIFY(!session->readFinished[0][0].toBool());
+    QTRY_VERIFY_WITH_TIMEOUT(2 * kvBytes() > 3 * few, kTimeoutMs);
+    QVERIFY(session->errors.isEmpty());
+    QVERIFY(session->ask(kQuestion2));
+    QCOMPARE(session->lastMessage().text, kAnswer2);
+  }
+
+  void whatASlidingWindowForgetsIsSaid() {
+    const auto session = startedSession();
+    engine::KvCacheConfig cache = session->controller.currentCacheConfig();
+    cache.slidingWindow = 300;
+    session->controller.applyCacheConfig(cache, 0);
+    QVERIFY(session->attach(document_));
+    QVERIFY(session->ask(kQuestion1));
+    QTRY_VERIFY_WITH_TIMEOUT(session->controller.contextState().forgottenTokens > 500, kTimeoutMs);
+    session->controller.newConversation();
+    QCOMPARE(session->controller.contextState().forgottenTokens, std::int64_t{0});
+    QCOMPARE(session->controller.currentPreset(), QStringLiteral("custom"));
   }
 
   void aSwitchDuringAnAnswerWaitsForItsEnd() {
@@ -357,7 +404,7 @@ class ChatControllerTest : public QObject {
     session->controller.switchPreset(QStringLiteral("throughput"));
     QVERIFY(session->controller.activity() == Activity::kAnswering);
     session->controller.stop();
-    QVERIFY(session->readFinished.wait(kTimeoutMs));
+    QVERIFY(session->switched.wait(kTimeoutMs));
     QCOMPARE(session->switched.size(), 1);
     QCOMPARE(session->controller.currentCacheConfig().keyNbits, 8);
     QCOMPARE(session->controller.messages().size(), std::size_t{2});

@@ -219,7 +219,7 @@ class SettingsPanelTest final : public QObject {
       QVERIFY2(!control->accessibleDescription().isEmpty(), qPrintable(control->objectName()));
       QVERIFY2(!control->objectName().isEmpty(), qPrintable(control->accessibleName()));
     }
-    QCOMPARE(controls, 17);
+    QCOMPARE(controls, 18);
   }
 };
 
