@@ -11,11 +11,12 @@ namespace longhand::engine {
 
 std::unique_ptr<kernels::Backend> createBackend(const BackendOptions& options) {
   using kernels::CpuPath;
-  constexpr std::array<std::pair<std::string_view, CpuPath>, 4> kPaths = {{
+  constexpr std::array<std::pair<std::string_view, CpuPath>, 5> kPaths = {{
       {"auto", CpuPath::kAuto},
       {"portable", CpuPath::kPortable},
       {"avx2", CpuPath::kAvx2},
       {"avx512", CpuPath::kAvx512},
+      {"avx512-vnni", CpuPath::kAvx512Vnni},
   }};
   if (options.threads < 0) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -28,7 +29,7 @@ std::unique_ptr<kernels::Backend> createBackend(const BackendOptions& options) {
     return kernels::createCpuBackend({options.threads, path});
   }
   throw Error(ErrorCode::kInvalidArgument, "There is no CPU path '" + options.cpuPath + "'.",
-              "Choose auto, portable, avx2 or avx512.");
+              "Choose auto, portable, avx2, avx512 or avx512-vnni.");
 }
 
 }  // namespace longhand::engine

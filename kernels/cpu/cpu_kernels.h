@@ -98,8 +98,9 @@ inline constexpr std::int64_t kMatvecNf4Rows = 4;
 
 const CpuKernels& portableKernels();
 #ifdef LONGHAND_X86_KERNELS
-const CpuKernels& avx2Kernels();    // needs AVX2, FMA, F16C
-const CpuKernels& avx512Kernels();  // needs AVX-512 F, BW, DQ, VL and what AVX2 needs
+const CpuKernels& avx2Kernels();        // needs AVX2, FMA, F16C
+const CpuKernels& avx512Kernels();      // needs AVX-512 F, BW, DQ, VL and what AVX2 needs
+const CpuKernels& avx512VnniKernels();  // needs AVX-512 VNNI and what AVX-512 needs
 #endif
 
 }  // namespace longhand::kernels

@@ -164,6 +164,7 @@ void quantizeValuesHqq(const float* rows, std::int64_t nTokens, std::int64_t row
 
 const KvKernels& kvKernelsFor(CpuPath path) {
 #ifdef LONGHAND_X86_KERNELS
+  if (path == CpuPath::kAvx512Vnni) return kAvx512VnniKvKernels;
   if (path == CpuPath::kAvx512) return kAvx512KvKernels;
   if (path == CpuPath::kAvx2) return kAvx2KvKernels;
 #else

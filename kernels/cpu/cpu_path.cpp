@@ -19,6 +19,11 @@ bool hasF16c() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
+bool hasAvx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
 }  // namespace
 
 // __builtin_cpu_supports also asks whether the system saves the registers.
@@ -31,13 +36,15 @@ bool isSupported(CpuPath path) {
     case CpuPath::kAvx2:
       return hasAvx2;
     case CpuPath::kAvx512:
-      return hasAvx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+      return hasAvx2 && hasAvx512();
+    case CpuPath::kAvx512Vnni:
+      return hasAvx2 && hasAvx512() && __builtin_cpu_supports("avx512vnni");
   }
   return false;
 }
 
 const CpuKernels& kernelsFor(CpuPath path) {
+  if (path == CpuPath::kAvx512Vnni) return avx512VnniKernels();
   if (path == CpuPath::kAvx512) return avx512Kernels();
   if (path == CpuPath::kAvx2) return avx2Kernels();
   return portableKernels();
@@ -52,7 +59,9 @@ const CpuKernels& kernelsFor(CpuPath) { return portableKernels(); }
 #endif
 
 CpuPath resolvePath(CpuPath wanted) {
-  const bool mayBeAvx512 = wanted == CpuPath::kAuto || wanted == CpuPath::kAvx512;
+  const bool mayBeVnni = wanted == CpuPath::kAuto || wanted == CpuPath::kAvx512Vnni;
+  if (mayBeVnni && isSupported(CpuPath::kAvx512Vnni)) return CpuPath::kAvx512Vnni;
+  const bool mayBeAvx512 = mayBeVnni || wanted == CpuPath::kAvx512;
   if (mayBeAvx512 && isSupported(CpuPath::kAvx512)) return CpuPath::kAvx512;
   const bool mayBeAvx2 = mayBeAvx512 || wanted == CpuPath::kAvx2;
   if (mayBeAvx2 && isSupported(CpuPath::kAvx2)) return CpuPath::kAvx2;

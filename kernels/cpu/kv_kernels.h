@@ -101,7 +101,8 @@ struct KvKernels {
 };
 
 extern const KvKernels kPortableKvKernels;
-extern const KvKernels kAvx2KvKernels;    // defined on x86 only
-extern const KvKernels kAvx512KvKernels;  // likewise
+extern const KvKernels kAvx2KvKernels;        // defined on x86 only
+extern const KvKernels kAvx512KvKernels;      // likewise
+extern const KvKernels kAvx512VnniKvKernels;  // likewise
 
 }  // namespace longhand::kernels

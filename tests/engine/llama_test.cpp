@@ -261,7 +261,8 @@ void LlamaTest::ropeOverridesEqualTheReference() {
 
 void LlamaTest::everyCpuPathAndTheSlowTwinAgree_data() {
   QTest::addColumn<QString>("path");
-  for (const char* path : {"reference", "portable", "avx2", "avx512"}) QTest::newRow(path) << path;
+  for (const char* path : {"reference", "portable", "avx2", "avx512", "avx512-vnni"})
+    QTest::newRow(path) << path;
 }
 
 void LlamaTest::everyCpuPathAndTheSlowTwinAgree() {

@@ -111,7 +111,8 @@ class CpuKvBench : public QObject {
     QTest::addColumn<int>("keyNbits");
     QTest::addColumn<int>("valueNbits");
     QTest::addColumn<int>("queriesPerKvHead");
-    for (const auto& [name, path] : {std::pair{"AVX-512", CpuPath::kAvx512},
+    for (const auto& [name, path] : {std::pair{"AVX-512 VNNI", CpuPath::kAvx512Vnni},
+                                     {"AVX-512", CpuPath::kAvx512},
                                      {"AVX2", CpuPath::kAvx2},
                                      {"portable", CpuPath::kPortable}}) {
       for (const int queries : {1, 4}) {

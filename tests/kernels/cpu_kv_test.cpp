@@ -22,8 +22,10 @@ struct Path {
   const char* name;
   CpuPath path;
 };
-constexpr Path kPaths[] = {
-    {"portable", CpuPath::kPortable}, {"AVX2", CpuPath::kAvx2}, {"AVX-512", CpuPath::kAvx512}};
+constexpr Path kPaths[] = {{"portable", CpuPath::kPortable},
+                           {"AVX2", CpuPath::kAvx2},
+                           {"AVX-512", CpuPath::kAvx512},
+                           {"AVX-512 VNNI", CpuPath::kAvx512Vnni}};
 
 PageFormat pageFormat(int keyNbits, int valueNbits, int groupSize,
                       QuantScheme scheme = QuantScheme::kAsymmetric,

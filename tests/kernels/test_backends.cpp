@@ -11,8 +11,10 @@ struct NamedPath {
   const char* name;
   CpuPath path;
 };
-constexpr NamedPath kPaths[] = {
-    {"portable", CpuPath::kPortable}, {"avx2", CpuPath::kAvx2}, {"avx512", CpuPath::kAvx512}};
+constexpr NamedPath kPaths[] = {{"portable", CpuPath::kPortable},
+                                {"avx2", CpuPath::kAvx2},
+                                {"avx512", CpuPath::kAvx512},
+                                {"avx512-vnni", CpuPath::kAvx512Vnni}};
 
 }  // namespace
 

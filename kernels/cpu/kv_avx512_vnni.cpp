@@ -1,0 +1,27 @@
+// The KV cache's inner loops: AVX-512 with VNNI (integer dot products). Compiled with flags of its
+// own (CMakeLists.txt).
+
+#include "kernels/cpu/kv_simd_avx512.h"
+//
+#include "kernels/cpu/kv_common_impl.h"
+#include "kernels/cpu/kv_decode_impl.h"
+#include "kernels/cpu/kv_expand_impl.h"
+#include "kernels/cpu/kv_prefill_impl.h"
+#include "kernels/cpu/kv_quantize_impl.h"
+
+namespace longhand::kernels {
+
+constinit const KvKernels kAvx512VnniKvKernels = {
+    .name = "AVX-512 VNNI",
+    .attendDirect = attendDirect,
+    .attendExpanded = attendExpanded,
+    .expandKeys = expandKeys,
+    .expandValues = expandValues,
+    .quantizeKeys = quantizeKeys,
+    .quantizeValues = quantizeValues,
+    .floatsToHalves = floatsToHalves,
+    .halvesToFloats = halvesToFloats,
+    .exp2InPlace = exp2InPlace,
+};
+
+}  // namespace longhand::kernels
