@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/cpu/core_count.h"
 #include "kernels/cpu/cpu_kv.h"
 #include "kernels/cpu/cpu_path.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/host_memory.h"
+#include "kernels/host_backend.h"
 #include "kernels/reference/reference_kv.h"
 
 namespace longhand::kernels {
@@ -24,7 +23,7 @@ std::int64_t rowGrain(std::int64_t cols) {
   return std::max<std::int64_t>(1, kElementwiseGrain / std::max<std::int64_t>(1, cols));
 }
 
-class CpuBackend final : public Backend {
+class CpuBackend final : public HostBackend {
  public:
   CpuBackend(CpuPath path, int threads) : path_(path), kernels_(kernelsFor(path)) {
     setThreads(threads);
@@ -35,28 +34,11 @@ class CpuBackend final : public Backend {
     return std::string("CPU, ") + kernels_.name + ", " + std::to_string(threads) +
            (threads == 1 ? " thread" : " threads");
   }
-  bool usesHostMemory() const override { return true; }
-  DeviceMemoryInfo memoryInfo() const override { return hostMemoryInfo(); }
   double operationsPerSecond() const override;
   void setThreads(int threads) override {
     workers_.reset();  // the old threads end before new ones start
     workers_ = std::make_unique<Workers>(path_, threads > 0 ? threads : usableCoreCount());
   }
-
-  std::byte* allocate(std::size_t bytes) override { return allocateHostMemory(bytes); }
-  void release(std::byte* memory, std::size_t bytes) noexcept override {
-    releaseHostMemory(memory, bytes);
-  }
-  void upload(std::byte* destination, const std::byte* hostSource, std::size_t bytes) override {
-    copy(destination, hostSource, bytes);
-  }
-  void download(std::byte* hostDestination, const std::byte* source, std::size_t bytes) override {
-    copy(hostDestination, source, bytes);
-  }
-  void copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
-    if (bytes > 0) std::memmove(destination, source, bytes);
-  }
-  std::string synchronize() override { return {}; }
 
   void embed(const WeightView& table, std::span<const std::int32_t> ids,
              const MatrixView& output) override;

@@ -5,38 +5,23 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/host_memory.h"
+#include "kernels/host_backend.h"
 #include "kernels/nf4.h"
 #include "kernels/reference/reference_kv.h"
 
 namespace longhand::kernels {
 namespace {
 
-class ReferenceBackend final : public Backend {
+class ReferenceBackend final : public HostBackend {
  public:
   std::string description() const override { return "CPU, reference"; }
-  bool usesHostMemory() const override { return true; }
-  DeviceMemoryInfo memoryInfo() const override { return hostMemoryInfo(); }
 
   // New memory is all NaN (0xff bytes, in every float format): what reads before it writes shows.
   std::byte* allocate(std::size_t bytes) override {
-    std::byte* const memory = allocateHostMemory(bytes);
+    std::byte* const memory = HostBackend::allocate(bytes);
     if (memory != nullptr) std::memset(memory, 0xff, bytes);
     return memory;
   }
-  void release(std::byte* memory, std::size_t bytes) noexcept override {
-    releaseHostMemory(memory, bytes);
-  }
-  void upload(std::byte* destination, const std::byte* hostSource, std::size_t bytes) override {
-    copy(destination, hostSource, bytes);
-  }
-  void download(std::byte* hostDestination, const std::byte* source, std::size_t bytes) override {
-    copy(hostDestination, source, bytes);
-  }
-  void copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
-    if (bytes > 0) std::memmove(destination, source, bytes);
-  }
-  std::string synchronize() override { return {}; }
 
   void embed(const WeightView& table, std::span<const std::int32_t> ids,
              const MatrixView& output) override;
