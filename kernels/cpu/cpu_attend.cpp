@@ -42,6 +42,7 @@ struct CpuKv::AttendJob {
   std::int64_t rowFloats = 0;
   std::int64_t nQueries = 0;  // of one kv head
   bool isDirect = false;
+  const KvKernels* expanded = nullptr;  // whose attendExpanded is used
   std::int64_t blockQueries = 0;  // most queries of a block, a multiple of what the kernels take
   std::int64_t nBlocks = 0;
   std::int64_t nRuns = 1;
@@ -83,6 +84,8 @@ void CpuKv::attend(const AttentionShape& shape, float scoreScale, const MatrixVi
   job.rowFloats = ceilDivide(shape.headDim, kRowUnit) * kRowUnit;
   job.nQueries = queries.rows * job.queriesPerKvHead;
   job.isDirect = job.nQueries <= kMaxDirectQueries;
+  const bool isRounded = chunk.type == DataType::kF16 || kernels_.floatKernels == nullptr;
+  job.expanded = isRounded ? &kernels_ : kernels_.floatKernels;
   job.blockQueries =
       job.isDirect
           ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(job.nQueries)))
@@ -147,25 +150,25 @@ void CpuKv::attendItem(const AttendJob& job, std::int64_t item, const Scratch& s
     block.sum = scratch.sum;
     block.output = scratch.output;
   }
+  // Expanded: the rows lie where the output will be, until they are arranged.
+  float* rows = job.isDirect ? scratch.queries : scratch.output;
+  std::fill_n(rows, block.nQueries * job.rowFloats, 0.0F);
+  for (std::int64_t q = 0; q < nQueries; ++q) {
+    const float* row = job.queryRow(kvHead, firstQuery + q);
+    for (std::int64_t c = 0; c < headDim; ++c)
+      rows[q * job.rowFloats + c] = row[c] * job.scoreScale;
+  }
+  if (!job.isDirect) {
+    job.expanded->arrangeQueries(rows, nQueries, headDim, job.rowFloats, scratch.queries);
+  }
   std::fill_n(block.largest, block.nQueries, kNoScore);
   std::fill_n(block.sum, block.nQueries, 0.0F);
   std::fill_n(block.output, block.nQueries * job.rowFloats, 0.0F);
 
-  // Direct: [query, channel], padded. Expanded: [channel, query].
-  std::fill_n(scratch.queries, (job.isDirect ? block.nQueries : kExpandedQueries) * job.rowFloats,
-              0.0F);
-  const std::int64_t queryStride = job.isDirect ? job.rowFloats : 1;
-  const std::int64_t channelStride = job.isDirect ? 1 : kExpandedQueries;
-  for (std::int64_t q = 0; q < nQueries; ++q) {
-    const float* row = job.queryRow(kvHead, firstQuery + q);
-    for (std::int64_t c = 0; c < headDim; ++c) {
-      scratch.queries[q * queryStride + c * channelStride] = row[c] * job.scoreScale;
-    }
-  }
-
   const std::int64_t nTiles = job.historyTiles() + job.chunkTiles(firstQuery + nQueries - 1);
-  attendTiles(job, kvHead, nTiles * run / job.nRuns, nTiles * (run + 1) / job.nRuns, firstQuery,
-              nQueries, block, scratch.visible);
+  const auto attendRun = job.isDirect ? &CpuKv::attendTiles : &CpuKv::attendGroups;
+  (this->*attendRun)(job, kvHead, nTiles * run / job.nRuns, nTiles * (run + 1) / job.nRuns,
+                     firstQuery, nQueries, block, scratch.visible);
   if (job.nRuns > 1) return;
   for (std::int64_t q = 0; q < nQueries; ++q) {
     float* output = job.outputRow(kvHead, firstQuery + q);
@@ -177,45 +180,90 @@ void CpuKv::attendItem(const AttendJob& job, std::int64_t item, const Scratch& s
 }
 
 /// Tiles are numbered: pages, slices of the exact history, slices of the chunk.
+class CpuKv::Tiles {
+ public:
+  /// `lastQuery` tells how much of the chunk is seen.
+  Tiles(const AttendJob& job, std::int64_t kvHead, std::int64_t lastQuery)
+      : job_(job), kvHead_(kvHead), chunkTokens_(job.chunkTokens(lastQuery)) {}
+
+  KvTile at(std::int64_t index) {
+    const std::int64_t headDim = job_.shape.headDim;
+    if (index < job_.history.nPages) {
+      const PageRef& page = job_.history.pages[index];
+      if (!hasLayout_ || !(page.format == format_)) {
+        format_ = page.format;
+        layout_ = pageLayout(format_, job_.shape.nKvHeads, headDim);
+        hasLayout_ = true;
+      }
+      return pageTile(page, layout_, headDim, kvHead_);
+    }
+    if (index < job_.historyTiles()) {
+      const ExactSlice& slice = job_.exact[static_cast<std::size_t>(index - job_.history.nPages)];
+      return exactTile(*slice.span, headDim, kvHead_, slice.first, slice.count);
+    }
+    const std::int64_t first = (index - job_.historyTiles()) * kExactTileTokens;
+    const std::int64_t count = std::min(kExactTileTokens, chunkTokens_ - first);
+    KvTile tile = exactTile(job_.chunk, headDim, kvHead_, first, count);
+    tile.chunkToken = first;
+    return tile;
+  }
+
+ private:
+  const AttendJob& job_;
+  const std::int64_t kvHead_;
+  const std::int64_t chunkTokens_;
+  PageFormat format_;
+  PageLayout layout_;
+  bool hasLayout_ = false;
+};
+
 void CpuKv::attendTiles(const AttendJob& job, std::int64_t kvHead, std::int64_t firstTile,
                         std::int64_t endTile, std::int64_t firstQuery, std::int64_t nQueries,
                         QueryBlock& block, std::int32_t* visible) {
-  const auto attendTile = job.isDirect ? kernels_.attendDirect : kernels_.attendExpanded;
-  const std::int64_t headDim = job.shape.headDim;
-  PageFormat format;
-  PageLayout layout;
-  bool hasLayout = false;
+  Tiles tiles(job, kvHead, firstQuery + nQueries - 1);
   for (std::int64_t index = firstTile; index < endTile; ++index) {
+    const KvTile tile = tiles.at(index);
+    if (tile.nTokens == 0) continue;
     block.visible = nullptr;
-    if (index < job.history.nPages) {
-      const PageRef& page = job.history.pages[index];
-      if (page.nTokens == 0) continue;
-      if (!hasLayout || !(page.format == format)) {
-        format = page.format;
-        layout = pageLayout(format, job.shape.nKvHeads, headDim);
-        hasLayout = true;
-      }
-      attendTile(pageTile(page, layout, headDim, kvHead), block);
-      continue;
-    }
-    if (index < job.historyTiles()) {
-      const ExactSlice& slice = job.exact[static_cast<std::size_t>(index - job.history.nPages)];
-      attendTile(exactTile(*slice.span, headDim, kvHead, slice.first, slice.count), block);
-      continue;
-    }
-    const std::int64_t first = (index - job.historyTiles()) * kExactTileTokens;
-    const std::int64_t seenByLast = job.chunkTokens(firstQuery + nQueries - 1);
-    const std::int64_t count = std::min(kExactTileTokens, seenByLast - first);
-    if (job.chunkTokens(firstQuery) < first + count) {
+    if (tile.chunkToken != KvTile::kNoChunk &&
+        job.chunkTokens(firstQuery) < tile.chunkToken + tile.nTokens) {
       std::fill_n(visible, block.nQueries, 0);
       for (std::int64_t q = 0; q < nQueries; ++q) {
-        const std::int64_t seen = job.chunkTokens(firstQuery + q) - first;
-        visible[q] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen, 0, count));
+        const std::int64_t seen = job.chunkTokens(firstQuery + q) - tile.chunkToken;
+        visible[q] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen, 0, tile.nTokens));
       }
       block.visible = visible;
     }
-    attendTile(exactTile(job.chunk, headDim, kvHead, first, count), block);
+    kernels_.attendDirect(tile, block);
   }
+}
+
+/// The same with many queries: tiles are gathered until they fill a group.
+void CpuKv::attendGroups(const AttendJob& job, std::int64_t kvHead, std::int64_t firstTile,
+                         std::int64_t endTile, std::int64_t firstQuery, std::int64_t nQueries,
+                         QueryBlock& block, std::int32_t* seen) {
+  for (std::int64_t q = 0; q < block.nQueries; ++q) {
+    const std::int64_t query = firstQuery + std::min(q, nQueries - 1);
+    seen[q] = static_cast<std::int32_t>(job.chunkTokens(query));
+  }
+  block.seen = seen;
+  Tiles tiles(job, kvHead, firstQuery + nQueries - 1);
+  KvTile group[kGroupTokens / kRowUnit];
+  std::int64_t nTiles = 0;
+  std::int64_t nTokens = 0;
+  for (std::int64_t index = firstTile; index < endTile; ++index) {
+    const KvTile tile = tiles.at(index);
+    if (tile.nTokens == 0) continue;
+    const std::int64_t padded = ceilDivide(tile.nTokens, kRowUnit) * kRowUnit;
+    if (nTokens + padded > kGroupTokens) {
+      job.expanded->attendExpanded(group, nTiles, block);
+      nTiles = 0;
+      nTokens = 0;
+    }
+    group[nTiles++] = tile;
+    nTokens += padded;
+  }
+  if (nTiles > 0) job.expanded->attendExpanded(group, nTiles, block);
 }
 
 /// output = sum of the runs' outputs / sum of their sums, each times 2^(largest - overall largest).

@@ -218,9 +218,8 @@ void CpuKv::reserveScratch(std::int64_t headDim) {
   if (headDim <= scratchHeadDim_) return;
   const std::int64_t rowFloats = roundedUp(headDim, kRowUnit);
   // queries and output, scores, keys and values, four small rows: as scratchOf() deals them out.
-  const std::int64_t nFloats = 2 * kExpandedQueries * rowFloats +
-                               kMaxTileTokens * kExpandedQueries + 2 * keyScratchFloats(rowFloats) +
-                               4 * kExpandedQueries;
+  const std::int64_t nFloats = 2 * kExpandedQueries * rowFloats + kGroupTokens * kScoreQueries +
+                               2 * keyScratchFloats(rowFloats) + 4 * kExpandedQueries;
   linesPerThread_ = static_cast<std::size_t>(nFloats / 16);
   scratch_.assign(linesPerThread_ * static_cast<std::size_t>(pool_.threads()), Line{});
   scratchHeadDim_ = headDim;
@@ -237,7 +236,7 @@ CpuKv::Scratch CpuKv::scratchOf(int thread) {
   Scratch scratch;
   scratch.queries = take(kExpandedQueries * rowFloats);
   scratch.output = take(kExpandedQueries * rowFloats);
-  scratch.scores = take(kMaxTileTokens * kExpandedQueries);
+  scratch.scores = take(kGroupTokens * kScoreQueries);
   scratch.keys = take(keyScratchFloats(rowFloats));
   scratch.values = take(keyScratchFloats(rowFloats));
   scratch.largest = take(kExpandedQueries);
@@ -294,7 +293,7 @@ void CpuKv::packHead(const AttentionShape& shape, std::span<const ExactSpan> sou
   float* rows = scratch.values;
   auto* codes = reinterpret_cast<std::uint8_t*>(scratch.keys);
   float* scales = scratch.scores;  // HQQ's, as floats
-  float* mins = scratch.scores + kMaxTileTokens * kExpandedQueries / 2;
+  float* mins = scratch.scores + kGroupTokens * kScoreQueries / 2;
   const auto partOf = [&](std::size_t part, std::int64_t perHead) {
     return part == kNoPart ? nullptr : halvesAt(page + part) + kvHead * perHead;
   };

@@ -32,8 +32,8 @@ class CpuKv {
   void unpackPage(const AttentionShape& shape, const PageRef& page, const ExactSpan& destination);
 
   /// The result does not depend on the number of threads. With up to kMaxDirectQueries queries a kv
-  /// head (decode), codes are read in place; with more (prefill), each tile is expanded once for 64
-  /// queries. Either way tokens are split into runs that are merged by log-sum-exp.
+  /// head (decode), codes are read in place; with more (prefill), each tile is expanded once for
+  /// kExpandedQueries. Either way tokens are split into runs that are merged by log-sum-exp.
   void attend(const AttentionShape& shape, float scoreScale, const MatrixView& queries,
               const KvView& history, const ExactSpan& chunk, std::int64_t chunkOffset,
               const MatrixView& output);
@@ -42,7 +42,7 @@ class CpuKv {
   struct alignas(64) Line {
     float values[16];
   };
-  /// Memory of one thread, shared by all operations: under 0.7 MiB for headDim 256.
+  /// Memory of one thread, shared by all operations: under 1 MiB for headDim 256.
   struct Scratch {
     float* queries;
     float* output;
@@ -55,6 +55,7 @@ class CpuKv {
     std::int32_t* visible;
   };
   struct AttendJob;
+  class Tiles;
 
   void reserveScratch(std::int64_t headDim);
   Scratch scratchOf(int thread);
@@ -67,6 +68,9 @@ class CpuKv {
   void attendTiles(const AttendJob& job, std::int64_t kvHead, std::int64_t firstTile,
                    std::int64_t endTile, std::int64_t firstQuery, std::int64_t nQueries,
                    QueryBlock& block, std::int32_t* visible);
+  void attendGroups(const AttendJob& job, std::int64_t kvHead, std::int64_t firstTile,
+                    std::int64_t endTile, std::int64_t firstQuery, std::int64_t nQueries,
+                    QueryBlock& block, std::int32_t* seen);
   void mergeRuns(const AttendJob& job, std::int64_t group);
 
   const KvKernels& kernels_;

@@ -17,9 +17,11 @@ namespace longhand::kernels {
 inline constexpr std::int64_t kMaxTileTokens = 128;   // the largest page
 inline constexpr std::int64_t kExactTileTokens = 64;  // tokens of an exact span taken at once
 inline constexpr std::int64_t kMaxHeadDim = 256;
-inline constexpr std::int64_t kRowUnit = 16;          // rows of scratch are padded to this
-inline constexpr std::int64_t kMaxDirectQueries = 8;  // more queries share an expanded tile
-inline constexpr std::int64_t kExpandedQueries = 64;  // queries of an expanded tile
+inline constexpr std::int64_t kRowUnit = 16;           // rows of scratch are padded to this
+inline constexpr std::int64_t kMaxDirectQueries = 8;   // more queries share an expanded tile
+inline constexpr std::int64_t kExpandedQueries = 256;  // queries that share an expanded tile
+inline constexpr std::int64_t kScoreQueries = 64;      // columns of a matrix of scores
+inline constexpr std::int64_t kGroupTokens = 256;      // tokens of tiles that are expanded together
 /// Below every score, yet finite: the largest score of a query that has seen nothing.
 inline constexpr float kNoScore = -1.0e30F;
 
@@ -34,29 +36,33 @@ struct KvTile {
   std::int64_t keyWords = 0;
   std::int64_t valueGroupSize = 0;
   std::int64_t nValueGroups = 0;
-  const std::byte* keys = nullptr;             // codes: [keyWords, groupSize] words
-  const std::byte* values = nullptr;           // codes: [groupSize / (32/nbits), headDim] words
-  const std::uint16_t* keyScales = nullptr;    // [headDim]
-  const std::uint16_t* keyMins = nullptr;      // [headDim]; nullptr: symmetric
-  const std::uint16_t* valueScales = nullptr;  // [nValueGroups, groupSize]
-  const std::uint16_t* valueMins = nullptr;    // [nValueGroups, groupSize]; nullptr: symmetric
+  const std::byte* keys = nullptr;              // codes: [keyWords, groupSize] words
+  const std::byte* values = nullptr;            // codes: [groupSize / (32/nbits), headDim] words
+  const std::uint16_t* keyScales = nullptr;     // [headDim]
+  const std::uint16_t* keyMins = nullptr;       // [headDim]; nullptr: symmetric
+  const std::uint16_t* valueScales = nullptr;   // [nValueGroups, groupSize]
+  const std::uint16_t* valueMins = nullptr;     // [nValueGroups, groupSize]; nullptr: symmetric
+  std::int64_t chunkToken = kNoChunk;           // number of token 0 in the chunk
+  static constexpr std::int64_t kNoChunk = -1;  // the tile is of the history: all queries see it
 };
 
 /// Queries of one kv head with their running softmax, and the scratch of the thread at work.
 struct QueryBlock {
   std::int64_t headDim = 0;
   std::int64_t rowFloats = 0;  // headDim rounded up to kRowUnit
-  std::int64_t nQueries = 0;   // direct: 1, 2, 4 or 8; expanded: a multiple of kRowUnit, <= 64
-  // Direct: [nQueries, rowFloats]. Expanded: [headDim, kExpandedQueries]. Padding is 0.
+  std::int64_t nQueries = 0;   // direct: 1, 2, 4 or 8; expanded: a multiple of kRowUnit, <= 256
+  // Direct: [nQueries, rowFloats], padding is 0. Expanded: as arrangeQueries() wrote them.
   const float* queries = nullptr;
-  const std::int32_t* visible = nullptr;  // [nQueries] tokens of the tile seen; nullptr: all
-  float* largest = nullptr;               // [nQueries] largest score so far, or kNoScore
-  float* sum = nullptr;                   // [nQueries] sum of 2^(score - largest)
-  float* output = nullptr;                // [nQueries, rowFloats] sum of 2^(score - largest) * v
-  float* factor = nullptr;                // [kExpandedQueries]
-  float* scores = nullptr;                // [kMaxTileTokens, kExpandedQueries]
-  float* keys = nullptr;                  // [keyScratchFloats]
-  float* values = nullptr;                // [kMaxTileTokens, rowFloats]
+  const std::int32_t* visible =
+      nullptr;                         // direct: [nQueries] tokens of the tile seen; nullptr: all
+  const std::int32_t* seen = nullptr;  // expanded: [nQueries] tokens of the chunk seen, rising
+  float* largest = nullptr;            // [nQueries] largest score so far, or kNoScore
+  float* sum = nullptr;                // [nQueries] sum of 2^(score - largest)
+  float* output = nullptr;             // [nQueries, rowFloats] sum of 2^(score - largest) * v
+  float* factor = nullptr;             // [kExpandedQueries]
+  float* scores = nullptr;             // [kGroupTokens, kScoreQueries]
+  float* keys = nullptr;               // [keyScratchFloats]
+  float* values = nullptr;             // [keyScratchFloats]
 };
 
 /// Floats that QueryBlock::keys needs: [tokens, rowFloats], or [headDim, kMaxTileTokens].
@@ -71,8 +77,16 @@ struct KvKernels {
   /// into the query (keys) or the probability (values), so a code costs a mask, a conversion and
   /// one multiply-add for each query. For up to kMaxDirectQueries.
   void (*attendDirect)(const KvTile& tile, const QueryBlock& block);
-  /// The same for many queries: the tile becomes floats in scratch once, then two matrix products.
-  void (*attendExpanded)(const KvTile& tile, const QueryBlock& block);
+  /// The same for many queries and a group of tiles, each rounded up to kRowUnit tokens, of
+  /// kGroupTokens together: the tiles are expanded in scratch once, then come two matrix products.
+  void (*attendExpanded)(const KvTile* tiles,  // [nTiles]
+                         std::int64_t nTiles, const QueryBlock& block);
+  /// Sorts scaled queries as attendExpanded wants them; rows beyond nQueries become 0.
+  void (*arrangeQueries)(const float* rows,  // [nQueries, rowFloats], padding 0
+                         std::int64_t nQueries, std::int64_t headDim, std::int64_t rowFloats,
+                         float* arranged);  // [kExpandedQueries, rowFloats]
+  /// Kernels whose attendExpanded works in float, for exact tokens that are kF32; nullptr: these.
+  const KvKernels* floatKernels;
 
   /// Codes (not exact parts) to floats; exactly what dequantize() of kernels/quantizer.h gives.
   void (*expandKeys)(const KvTile& tile, std::int64_t headDim,

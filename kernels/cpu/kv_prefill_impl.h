@@ -1,6 +1,6 @@
 #pragma once
 // Attention of many queries to one tile, as FlashAttention does it (Dao et al. 2022): the tile
-// becomes floats once for up to 64 queries, then
+// becomes floats once for up to kExpandedQueries queries; kScoreQueries of them at a time
 //   scores [tokens, queries] = keys [tokens, channels] * queries^T [channels, queries]
 //   output [queries, channels] += probabilities [queries, tokens] * values [tokens, channels]
 // Scores stand with the queries along the register, so the softmax over tokens needs no horizontal
@@ -77,39 +77,59 @@ void multiply(const Product& p) {
   for (; column < p.columns; column += kLanes) multiplyColumns<1>(p, column);
 }
 
+/// Queries [first, first + nQueries) of a block and the tokens of a tile that any of them sees.
+struct ScoreBlock {
+  std::int64_t first;
+  std::int64_t nQueries;  // a multiple of kRowUnit, at most kScoreQueries
+  std::int64_t nTokens;   // 0: the tile is in the future of all
+  bool isMasked;          // the queries see different numbers of tokens
+};
+
+inline ScoreBlock scoreBlock(const KvTile& tile, const QueryBlock& block, std::int64_t first) {
+  ScoreBlock part = {first, smaller(kScoreQueries, block.nQueries - first), tile.nTokens, false};
+  if (tile.chunkToken == KvTile::kNoChunk) return part;
+  const std::int64_t most = block.seen[first + part.nQueries - 1] - tile.chunkToken;
+  part.nTokens = most > 0 ? smaller(most, tile.nTokens) : 0;
+  part.isMasked = block.seen[first] - tile.chunkToken < part.nTokens;
+  return part;
+}
+
 /// Scores to probabilities; block.factor[q] is what earlier sums must be multiplied with. Returns
 /// whether any factor is not 1.
-bool softmaxColumns(const KvTile& tile, const QueryBlock& block) {
+bool softmaxColumns(const KvTile& tile, const ScoreBlock& part, const QueryBlock& block) {
   bool rescales = false;
-  for (std::int64_t q = 0; q < block.nQueries; q += kLanes) {
+  for (std::int64_t q = 0; q < part.nQueries; q += kLanes) {
     float* scores = block.scores + q;
-    const F before = Simd::load(block.largest + q);
+    const std::int64_t query = part.first + q;
+    const F before = Simd::load(block.largest + query);
     F top = before;
-    for (std::int64_t t = 0; t < tile.nTokens; ++t) {
-      F score = Simd::load(scores + t * kExpandedQueries);
-      if (block.visible != nullptr) {
-        score = Simd::keepVisible(score, block.visible + q, static_cast<std::int32_t>(t));
-        Simd::store(scores + t * kExpandedQueries, score);
+    for (std::int64_t t = 0; t < part.nTokens; ++t) {
+      F score = Simd::load(scores + t * kScoreQueries);
+      if (part.isMasked) {
+        score = Simd::keepVisible(score, block.seen + query,
+                                  static_cast<std::int32_t>(tile.chunkToken + t));
+        Simd::store(scores + t * kScoreQueries, score);
       }
       top = Simd::max(top, score);
     }
     const F factor = powerOfTwo(Simd::sub(before, top));
     rescales = rescales || Simd::reduceMax(Simd::sub(top, before)) > 0.0F;
-    F sum = Simd::mul(Simd::load(block.sum + q), factor);
-    for (std::int64_t t = 0; t < tile.nTokens; ++t) {
-      float* at = scores + t * kExpandedQueries;
+    F sum = Simd::mul(Simd::load(block.sum + query), factor);
+    for (std::int64_t t = 0; t < part.nTokens; ++t) {
+      float* at = scores + t * kScoreQueries;
       const F probability = powerOfTwo(Simd::sub(Simd::load(at), top));
       Simd::store(at, probability);
       sum = Simd::add(sum, probability);
     }
-    Simd::store(block.largest + q, top);
-    Simd::store(block.sum + q, sum);
-    Simd::store(block.factor + q, factor);
+    Simd::store(block.largest + query, top);
+    Simd::store(block.sum + query, sum);
+    Simd::store(block.factor + query, factor);
   }
   return rescales;
 }
 
-void scoreExpanded(const KvTile& tile, const QueryBlock& block) {
+/// Left side of keys * queries^T.
+Product expandedKeys(const KvTile& tile, const QueryBlock& block) {
   Product product = {};
   product.left = block.keys;
   product.leftRowStride = block.rowFloats;
@@ -124,17 +144,15 @@ void scoreExpanded(const KvTile& tile, const QueryBlock& block) {
     product.left = rowsOf<FloatRows>(tile.keys);
     product.leftRowStride = block.headDim;
   }
-  product.right = block.queries;
-  product.rightStride = kExpandedQueries;
+  product.rightStride = kScoreQueries;
   product.result = block.scores;
-  product.resultStride = kExpandedQueries;
-  product.rows = tile.nTokens;
-  product.columns = block.nQueries;
+  product.resultStride = kScoreQueries;
   product.depth = block.headDim;
-  multiply(product);
+  return product;
 }
 
-void addExpanded(const KvTile& tile, const QueryBlock& block) {
+/// Right side of probabilities * values.
+Product expandedValues(const KvTile& tile, const QueryBlock& block) {
   Product product = {};
   product.right = block.values;
   product.rightStride = block.rowFloats;
@@ -151,24 +169,52 @@ void addExpanded(const KvTile& tile, const QueryBlock& block) {
   }
   product.left = block.scores;
   product.leftRowStride = 1;
-  product.leftDepthStride = kExpandedQueries;
-  product.result = block.output;
+  product.leftDepthStride = kScoreQueries;
   product.resultStride = block.rowFloats;
-  product.rows = block.nQueries;
   product.columns = block.rowFloats;
-  product.depth = tile.nTokens;
   product.accumulate = true;
-  multiply(product);
+  return product;
 }
 
-void attendExpanded(const KvTile& tile, const QueryBlock& block) {
-  scoreExpanded(tile, block);
-  if (softmaxColumns(tile, block)) {
-    for (std::int64_t q = 0; q < block.nQueries; ++q) {
-      scaleRow(block.output + q * block.rowFloats, block.rowFloats, block.factor[q]);
+void attendTile(const KvTile& tile, const QueryBlock& block) {
+  Product scores = expandedKeys(tile, block);
+  Product output = expandedValues(tile, block);
+  for (std::int64_t first = 0; first < block.nQueries; first += kScoreQueries) {
+    const ScoreBlock part = scoreBlock(tile, block, first);
+    if (part.nTokens == 0) continue;
+    scores.right = block.queries + first * block.headDim;
+    scores.rows = part.nTokens;
+    scores.columns = part.nQueries;
+    multiply(scores);
+    if (softmaxColumns(tile, part, block)) {
+      for (std::int64_t q = first; q < first + part.nQueries; ++q) {
+        scaleRow(block.output + q * block.rowFloats, block.rowFloats, block.factor[q]);
+      }
+    }
+    output.result = block.output + first * block.rowFloats;
+    output.rows = part.nQueries;
+    output.depth = part.nTokens;
+    multiply(output);
+  }
+}
+
+void attendExpanded(const KvTile* tiles, std::int64_t nTiles, const QueryBlock& block) {
+  for (std::int64_t i = 0; i < nTiles; ++i) attendTile(tiles[i], block);
+}
+
+/// [nQueries, rowFloats] to [part of kScoreQueries queries][headDim, kScoreQueries].
+void arrangeQueries(const float* rows, std::int64_t nQueries, std::int64_t headDim,
+                    std::int64_t rowFloats, float* arranged) {
+  for (std::int64_t first = 0; first < nQueries; first += kScoreQueries) {
+    float* part = arranged + first * headDim;
+    for (std::int64_t q = 0; q < kScoreQueries; ++q) {
+      const float* row = rows + (first + q) * rowFloats;
+      const bool isQuery = first + q < nQueries;
+      for (std::int64_t c = 0; c < headDim; ++c) {
+        part[c * kScoreQueries + q] = isQuery ? row[c] : 0.0F;
+      }
     }
   }
-  addExpanded(tile, block);
 }
 
 }  // namespace
