@@ -23,13 +23,14 @@ constexpr int kMaxThreads = 1024;
 constexpr std::int64_t kMaxSessionQuotaBytes = std::int64_t{1} << 50U;
 
 // Written to the database: never rename.
-const std::array<std::pair<engine::WeightFormat, const char16_t*>, 6> kWeightFormats = {{
+const std::array<std::pair<engine::WeightFormat, const char16_t*>, 7> kWeightFormats = {{
     {engine::WeightFormat::kAuto, u"auto"},
     {engine::WeightFormat::kF32, u"f32"},
     {engine::WeightFormat::kF16, u"f16"},
     {engine::WeightFormat::kBF16, u"bf16"},
     {engine::WeightFormat::kNf4, u"nf4"},
     {engine::WeightFormat::kNf4NoDoubleQuantization, u"nf4-no-double-quantization"},
+    {engine::WeightFormat::kInt8, u"int8"},
 }};
 
 void checkRange(const QString& what, std::int64_t value, std::int64_t least, std::int64_t most) {

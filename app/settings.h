@@ -52,7 +52,8 @@ class SettingsStore {
   Database& database_;
 };
 
-/// "auto", "f32", "f16", "bf16", "nf4", "nf4-no-double-quantization": for people and the database.
+/// "auto", "f32", "f16", "bf16", "nf4", "nf4-no-double-quantization", "int8": for people and the
+/// database.
 QString weightFormatName(engine::WeightFormat format);
 
 }  // namespace longhand::app

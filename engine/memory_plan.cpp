@@ -25,7 +25,8 @@ std::uint64_t plannedWeightBytes(const ModelConfig& config, WeightFormat format)
     if (config.isBitsAndBytes4Bit && spec.role == WeightRole::kLinear) {
       source = {kernels::DataType::kNf4, true};
     }
-    const WeightTarget target = chooseTarget(format, spec.role, source);
+    const WeightTarget target =
+        chooseTarget(formatOfSpec(format, spec, config.isBitsAndBytes4Bit), spec, source);
     bytes += weightLayout(target, spec.rows, spec.cols).totalBytes;
   }
   return bytes;

@@ -16,7 +16,7 @@
 namespace longhand::engine {
 
 /// kAuto keeps the file's own type for models under 1 GiB in 16 bits, and takes NF4 above.
-enum class WeightFormat { kAuto, kF32, kF16, kBF16, kNf4, kNf4NoDoubleQuantization };
+enum class WeightFormat { kAuto, kF32, kF16, kBF16, kNf4, kNf4NoDoubleQuantization, kInt8 };
 
 struct LayerWeights {
   const float* attentionNorm = nullptr;  // [hidden]

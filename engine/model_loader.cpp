@@ -32,7 +32,7 @@ struct Transfer {
 
 bool isAligned(const SourceTensor& source) {
   const std::size_t alignment =
-      source.view.type == DataType::kNf4 ? 1 : kernels::bytesOf(source.view.type, 1);
+      kernels::isQuantized(source.view.type) ? 1 : kernels::bytesOf(source.view.type, 1);
   return reinterpret_cast<std::uintptr_t>(source.view.data) % alignment == 0;
 }
 
@@ -57,7 +57,8 @@ std::vector<Transfer> planTransfers(const ModelReader& reader, WeightFormat form
       format == WeightFormat::kAuto && quantizes ? WeightFormat::kNf4 : format;
   for (Transfer& transfer : transfers) {
     const WeightTarget source = targetOf(transfer.source.view);
-    transfer.target = chooseTarget(wanted, transfer.spec.role, source);
+    transfer.target =
+        chooseTarget(formatOfSpec(wanted, transfer.spec, isQuantized), transfer.spec, source);
     // Norms are small, and always copied: so their floats are aligned on every backend.
     transfer.isMapped = usesHostMemory && transfer.spec.role != WeightRole::kNorm &&
                         transfer.target == source && isAligned(transfer.source);

@@ -1,5 +1,6 @@
 // makeRandomModel: weights of a shape without files, for benchmarks and tests of memory.
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -93,6 +94,8 @@ class RandomWeights {
     WeightView view = viewOf(target, spec.rows, spec.cols, memory);
     if (spec.role == WeightRole::kNorm) {
       fillOnes(host, spec.cols);
+    } else if (target.type == DataType::kInt8) {
+      fillInt8(layout, host);
     } else if (target.type == DataType::kNf4) {
       fillNf4(target, layout, host, view);
     } else {
@@ -120,6 +123,19 @@ class RandomWeights {
               [&](const Random& random, std::int64_t first, std::int64_t n) {
                 fillPlain(random, words, wordBytes, at + kernels::bytesOf(type, first), n);
               });
+  }
+
+  /// Codes are uniform, so their root mean square is 256 / sqrt(12).
+  void fillInt8(const WeightLayout& layout, std::byte* at) {
+    constexpr float kScale = kStandardDeviation / 73.9F;
+    forChunks(static_cast<std::int64_t>(layout.dataBytes), kChunkBytes,
+              [&](const Random& random, std::int64_t first, std::int64_t n) {
+                fillBytes(random, at + first, n);
+                // Codes are symmetric: -128 does not occur (kernels/int8_weights.h).
+                std::replace(at + first, at + first + n, std::byte{0x80}, std::byte{0x81});
+              });
+    const std::vector<float> scales(static_cast<std::size_t>(layout.nBlocks), kScale);
+    std::memcpy(at + layout.absmaxOffset, scales.data(), scales.size() * sizeof(float));
   }
 
   /// Codes are uniform: their root mean square is that of the codebook, 0.517, so this absmax
@@ -179,7 +195,7 @@ std::unique_ptr<Model> makeRandomModel(const ModelConfig& config, WeightFormat f
   }
   auto model = std::make_unique<LoadedModel>(config, backend, ledger);
   const auto targetOfSpec = [&](const WeightSpec& spec) {
-    return chooseTarget(format, spec.role, {DataType::kF32});
+    return chooseTarget(format, spec, {DataType::kF32});
   };
   std::uint64_t totalBytes = 0;
   for (const WeightSpec& spec : weightSpecs(config)) {

@@ -11,6 +11,7 @@
 #include "engine/error.h"
 #include "engine/mapped_file.h"
 #include "kernels/half.h"
+#include "kernels/int8_weights.h"
 #include "kernels/nf4.h"
 
 namespace longhand::engine {
@@ -48,6 +49,7 @@ void readRows(const WeightView& view, std::int64_t first, std::int64_t count, fl
     case DataType::kBF16:
       for (std::int64_t i = 0; i < n; ++i) output[i] = kernels::bfloatToFloat(readHalf(at + 2 * i));
       break;
+    case DataType::kInt8:
     case DataType::kNf4:
       for (std::int64_t row = 0; row < count; ++row) {
         kernels::dequantizeRow(view, first + row, output + row * view.cols);
@@ -149,6 +151,29 @@ WeightView quantize(const SourceTensor& source, const WeightTarget& target, std:
   return view;
 }
 
+WeightView quantizeToInt8(const SourceTensor& source, std::byte* destination, ChunkRunner& runner) {
+  const WeightView& from = source.view;
+  const WeightTarget target{DataType::kInt8};
+  const WeightLayout layout = weightLayout(target, from.rows, from.cols);
+  const std::span codes(reinterpret_cast<std::int8_t*>(destination), layout.dataBytes);
+  const std::span scales(static_cast<float*>(static_cast<void*>(destination + layout.absmaxOffset)),
+                         static_cast<std::size_t>(layout.nBlocks));
+  const std::int64_t step = rowsOfChunk(from.cols);
+  runner.run((from.rows + step - 1) / step, source.fileBytes, [&](std::int64_t chunk) {
+    const std::int64_t firstRow = chunk * step;
+    const std::int64_t nRows = std::min(step, from.rows - firstRow);
+    const auto n = static_cast<std::size_t>(nRows * from.cols);
+    std::vector<float> values(n);
+    readRows(from, firstRow, nRows, values.data());
+    checkFinite(values, source);
+    const auto first = static_cast<std::size_t>(firstRow * from.cols);
+    constexpr auto kBlock = static_cast<std::size_t>(kernels::kInt8BlockSize);
+    kernels::quantizeInt8(values, codes.subspan(first, n),
+                          scales.subspan(first / kBlock, (n + kBlock - 1) / kBlock));
+  });
+  return viewOf(target, from.rows, from.cols, destination);
+}
+
 /// From NF4 to NF4: the codes stay.
 WeightView repack(const SourceTensor& source, const WeightTarget& target, std::byte* destination,
                   ChunkRunner& runner) {
@@ -211,7 +236,9 @@ WeightView convertPlain(const SourceTensor& source, DataType type, std::byte* de
 kernels::WeightView convertWeight(const SourceTensor& source, const WeightTarget& target,
                                   std::byte* destination, ChunkRunner& runner) {
   WeightView view;
-  if (target.type != DataType::kNf4) {
+  if (target.type == DataType::kInt8) {
+    view = quantizeToInt8(source, destination, runner);
+  } else if (target.type != DataType::kNf4) {
     view = convertPlain(source, target.type, destination, runner);
   } else if (source.view.type == DataType::kNf4) {
     view = repack(source, target, destination, runner);

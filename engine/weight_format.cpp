@@ -32,15 +32,19 @@ WeightFormat formatOf(const WeightTarget& target) {
       return WeightFormat::kF16;
     case DataType::kBF16:
       return WeightFormat::kBF16;
+    case DataType::kInt8:
+      return WeightFormat::kInt8;
     case DataType::kNf4:
       break;
   }
   return target.doubleQuantization ? WeightFormat::kNf4 : WeightFormat::kNf4NoDoubleQuantization;
 }
 
-WeightTarget chooseTarget(WeightFormat format, WeightRole role, const WeightTarget& source) {
-  if (role == WeightRole::kNorm) return {DataType::kF32};
-  const bool isTable = role == WeightRole::kEmbedding || role == WeightRole::kHead;
+WeightTarget chooseTarget(WeightFormat format, const WeightSpec& spec, const WeightTarget& source) {
+  if (spec.role == WeightRole::kNorm) return {DataType::kF32};
+  const bool isTable = spec.role == WeightRole::kEmbedding || spec.role == WeightRole::kHead;
+  const bool isLargeHead =
+      spec.role == WeightRole::kHead && spec.rows * spec.cols >= kLargeHeadValues;
   // A table in either 16-bit type stays as it is: converting between them loses, and saves nothing.
   const bool is16Bit = source.type == DataType::kF16 || source.type == DataType::kBF16;
   switch (format) {
@@ -54,10 +58,19 @@ WeightTarget chooseTarget(WeightFormat format, WeightRole role, const WeightTarg
       return isTable && is16Bit ? source : WeightTarget{DataType::kBF16};
     case WeightFormat::kNf4:
     case WeightFormat::kNf4NoDoubleQuantization:
+    case WeightFormat::kInt8:
       break;
   }
+  if (isLargeHead) return {DataType::kInt8};
   if (isTable) return is16Bit ? source : WeightTarget{DataType::kF16};
+  if (format == WeightFormat::kInt8) return {DataType::kInt8};
   return {DataType::kNf4, format == WeightFormat::kNf4};
+}
+
+WeightFormat formatOfSpec(WeightFormat format, const WeightSpec& spec, bool hasQuantizedLinear) {
+  const bool follows =
+      format == WeightFormat::kAuto && hasQuantizedLinear && spec.role == WeightRole::kHead;
+  return follows ? WeightFormat::kNf4 : format;
 }
 
 bool autoQuantizes(const ModelConfig& config) {
@@ -72,20 +85,18 @@ bool autoQuantizes(const ModelConfig& config) {
 WeightLayout weightLayout(const WeightTarget& target, std::int64_t rows, std::int64_t cols) {
   WeightLayout layout;
   const std::int64_t count = rows * cols;
-  if (target.type != DataType::kNf4) {
-    layout.dataBytes = kernels::bytesOf(target.type, count);
-    layout.totalBytes = layout.dataBytes;
-    return layout;
-  }
+  layout.dataBytes = kernels::bytesOf(target.type, count);
+  layout.totalBytes = layout.dataBytes;
+  if (!kernels::isQuantized(target.type)) return layout;
+  static_assert(kernels::kInt8BlockSize == kernels::kNf4BlockSize);
   layout.nBlocks = ceilDivide(count, kernels::kNf4BlockSize);
-  layout.nNestedBlocks = ceilDivide(layout.nBlocks, kernels::kNf4NestedBlockSize);
   const auto nBlocks = static_cast<std::size_t>(layout.nBlocks);
-  layout.dataBytes = static_cast<std::size_t>(ceilDivide(count, 2));
   layout.absmaxOffset = alignUp(layout.dataBytes);
   if (!target.doubleQuantization) {
     layout.totalBytes = layout.absmaxOffset + nBlocks * sizeof(float);
     return layout;
   }
+  layout.nNestedBlocks = ceilDivide(layout.nBlocks, kernels::kNf4NestedBlockSize);
   layout.nestedOffset = alignUp(layout.absmaxOffset + nBlocks);
   layout.totalBytes =
       layout.nestedOffset + static_cast<std::size_t>(layout.nNestedBlocks) * sizeof(float);
@@ -100,8 +111,10 @@ kernels::WeightView viewOf(const WeightTarget& target, std::int64_t rows, std::i
   view.rows = rows;
   view.cols = cols;
   view.data = memory;
-  if (target.type != DataType::kNf4) return view;
-  if (target.doubleQuantization) {
+  if (!kernels::isQuantized(target.type)) return view;
+  if (target.type == DataType::kInt8) {
+    view.scales = floatsAt(memory + layout.absmaxOffset);
+  } else if (target.doubleQuantization) {
     view.absmaxCodes = reinterpret_cast<const std::uint8_t*>(memory + layout.absmaxOffset);
     view.nestedAbsmax = floatsAt(memory + layout.nestedOffset);
   } else {

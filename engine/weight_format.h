@@ -23,9 +23,17 @@ WeightTarget targetOf(const kernels::WeightView& view);
 /// The name of a format that is the same for all linear weights. Not for kAuto.
 WeightFormat formatOf(const WeightTarget& target);
 
+/// Values of a head (rows * cols) from which on it is worth quantizing: a vocabulary of 32,000 has
+/// them from a hidden size of 524 on.
+inline constexpr std::int64_t kLargeHeadValues = std::int64_t{16} << 20U;
+
 /// What a weight becomes. `format` is not kAuto, except that kAuto keeps `source` as it is.
-/// Embedding and head stay at 16 bits (F32 only where F32 is asked for); norms become F32.
-WeightTarget chooseTarget(WeightFormat format, WeightRole role, const WeightTarget& source);
+/// The embedding stays at 16 bits (F32 only where F32 is asked for); norms become F32. Beside NF4
+/// and int8 weights a head of kLargeHeadValues or more becomes int8, since every token reads all of
+/// it (a quarter of the bytes of a 1.1B model); a smaller one stays at 16 bits.
+WeightTarget chooseTarget(WeightFormat format, const WeightSpec& spec, const WeightTarget& source);
+/// kAuto's exception: the head of a file with quantized linear weights is treated as under kNf4.
+WeightFormat formatOfSpec(WeightFormat format, const WeightSpec& spec, bool hasQuantizedLinear);
 
 /// kAuto's rule for plain weights: as they are when all weights together stay under 1 GiB in 16
 /// bits, else NF4.
@@ -34,7 +42,7 @@ bool autoQuantizes(const ModelConfig& config);
 /// One weight in one run of bytes: parts in this order, each at a multiple of 64 bytes.
 struct WeightLayout {
   std::size_t dataBytes = 0;     // numbers or codes, at 0
-  std::size_t absmaxOffset = 0;  // F32 or, with double quantization, codes; NF4 only
+  std::size_t absmaxOffset = 0;  // F32 or, with double quantization, codes; int8: the scales
   std::size_t nestedOffset = 0;  // nested absmax; double quantization only
   std::size_t totalBytes = 0;
   std::int64_t nBlocks = 0;

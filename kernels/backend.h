@@ -66,7 +66,7 @@ class Backend {
   // --- The transformer ------------------------------------------------------------------------
 
   /// output[i] = table row ids[i], as float. ids lie on the host, each in [0, table.rows).
-  virtual void embed(const WeightView& table,            // kF32, kF16 or kBF16 [vocab, hidden]
+  virtual void embed(const WeightView& table,            // [vocab, hidden], any type
                      std::span<const std::int32_t> ids,  // [n]
                      const MatrixView& output) = 0;      // [n, hidden]
 

@@ -174,6 +174,9 @@ float weightAt(const WeightView& weight, std::int64_t row, std::int64_t col) {
       return bfloatToFloat(readHalf(weight.data + index * 2));
     case DataType::kNf4:
       return nf4At(weight, index);
+    case DataType::kInt8:
+      return static_cast<float>(static_cast<std::int8_t>(weight.data[index])) *
+             weight.scales[index / kInt8BlockSize];
   }
   return 0.0F;
 }

@@ -25,13 +25,14 @@ constexpr const char* kModelGroup = "Model";
 constexpr const char* kCacheGroup = "KV cache";
 constexpr const char* kSamplerGroup = "Sampling";
 
-const std::array<std::pair<const char*, WeightFormat>, 6> kWeightFormats = {{
+const std::array<std::pair<const char*, WeightFormat>, 7> kWeightFormats = {{
     {"auto", WeightFormat::kAuto},
     {"f32", WeightFormat::kF32},
     {"f16", WeightFormat::kF16},
     {"bf16", WeightFormat::kBF16},
     {"nf4", WeightFormat::kNf4},
     {"nf4-single", WeightFormat::kNf4NoDoubleQuantization},
+    {"int8", WeightFormat::kInt8},
 }};
 
 std::string plainText(double value) {
@@ -101,7 +102,7 @@ void ModelOptions::addTo(CLI::App& command) {
   command
       .add_option("--weights", weights,
                   "Format of the weights in memory. auto: as in the file when under 1 GiB, else "
-                  "nf4. nf4-single: without double quantization")
+                  "nf4. nf4-single: without double quantization. int8: 8.5 bits a weight")
       ->check(CLI::IsMember(names))
       ->capture_default_str()
       ->group(kModelGroup);

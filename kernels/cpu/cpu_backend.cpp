@@ -96,7 +96,7 @@ double CpuBackend::operationsPerSecond() const {
 
 void CpuBackend::embed(const WeightView& table, std::span<const std::int32_t> ids,
                        const MatrixView& output) {
-  assert(table.type != DataType::kNf4 && table.cols == output.cols);
+  assert(table.cols == output.cols);
   assert(std::ssize(ids) == output.rows);
   workers_->pool.parallelFor(
       output.rows, rowGrain(output.cols), [&](int, std::int64_t first, std::int64_t last) {

@@ -78,6 +78,12 @@ struct CpuKernels {
                     std::int64_t nBlocks,
                     float* output);  // [nBlocks * 64]
 
+  /// Whole blocks of int8 weights.
+  void (*expandInt8)(const std::int8_t* codes,  // [nBlocks * 64]
+                     const float* scales,       // [nBlocks]
+                     std::int64_t nBlocks,
+                     float* output);  // [nBlocks * 64]
+
   // --- tile_impl.h ------------------------------------------------------------------------------
 
   void (*multiplyTile)(const TileJob& job);

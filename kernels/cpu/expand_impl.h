@@ -31,5 +31,16 @@ inline void expandNf4(const float* codebook, const std::uint8_t* codes, const fl
   }
 }
 
+inline void expandInt8(const std::int8_t* codes, const float* scales, std::int64_t nBlocks,
+                       float* output) {
+  for (std::int64_t block = 0; block < nBlocks; ++block) {
+    for (std::int64_t i = 0; i < kInt8BlockSize; ++i) {
+      output[i] = static_cast<float>(codes[i]) * scales[block];
+    }
+    codes += kInt8BlockSize;
+    output += kInt8BlockSize;
+  }
+}
+
 }  // namespace
 }  // namespace longhand::kernels

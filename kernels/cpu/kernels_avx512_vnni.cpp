@@ -26,6 +26,7 @@ const CpuKernels& avx512VnniKernels() {
       .expandF16 = expandPlain<HalfNumbers>,
       .expandBf16 = expandPlain<BfloatNumbers>,
       .expandNf4 = expandNf4,
+      .expandInt8 = expandInt8,
       .multiplyTile = multiplyTile,
       .rmsNormRow = rmsNormRow,
       .ropeHead = ropeHead,

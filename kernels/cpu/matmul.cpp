@@ -23,7 +23,8 @@ constexpr std::int64_t roundUp(std::int64_t value, std::int64_t multiple) {
 }
 
 bool isWholeBlocks(const WeightView& weight) {
-  return weight.type == DataType::kNf4 && weight.cols % kNf4BlockSize == 0;
+  static_assert(kNf4BlockSize == kInt8BlockSize);
+  return isQuantized(weight.type) && weight.cols % kNf4BlockSize == 0;
 }
 
 template <typename Stored>
@@ -40,9 +41,7 @@ float absmaxAt(const WeightView& weight, std::int64_t block) {
 
 // Rows to hand out at a time: groups of 4, as the kernels take them.
 std::int64_t matvecGrain(const WeightView& weight) {
-  const std::int64_t rowBytes = weight.type == DataType::kNf4
-                                    ? weight.cols / 2
-                                    : static_cast<std::int64_t>(bytesOf(weight.type, weight.cols));
+  const auto rowBytes = static_cast<std::int64_t>(bytesOf(weight.type, weight.cols));
   return roundUp(std::max<std::int64_t>(1, kMatvecTaskBytes / std::max<std::int64_t>(1, rowBytes)),
                  kTileRowGroup);
 }
@@ -67,8 +66,9 @@ void Matmul::multiply(const MatrixView& input, const WeightView& weight, const M
                       bool accumulate) {
   assert(input.rows == output.rows && input.cols == weight.cols && output.cols == weight.rows);
   if (input.rows == 0) return;
-  // NF4 rows that start inside a block are only expanded.
-  const bool canReadStored = weight.type != DataType::kNf4 || isWholeBlocks(weight);
+  // NF4 rows that start inside a block are only expanded, as is int8.
+  const bool canReadStored =
+      !isQuantized(weight.type) || (weight.type == DataType::kNf4 && isWholeBlocks(weight));
   if (input.rows > kMaxMatvecTokens || !canReadStored) {
     multiplyMany(input, weight, output, accumulate);
   } else if (weight.type == DataType::kNf4) {
@@ -158,6 +158,7 @@ void Matmul::expandPart(const WeightView& weight, std::int64_t row, std::int64_t
     case DataType::kBF16:
       return kernels_.expandBf16(numbersOf<std::uint16_t>(weight) + first, count, output);
     case DataType::kNf4:
+    case DataType::kInt8:
       break;
   }
   if (!isWholeBlocks(weight)) {
@@ -165,6 +166,11 @@ void Matmul::expandPart(const WeightView& weight, std::int64_t row, std::int64_t
     return;
   }
   const std::int64_t nBlocks = count / kNf4BlockSize;
+  if (weight.type == DataType::kInt8) {
+    kernels_.expandInt8(numbersOf<std::int8_t>(weight) + first,
+                        weight.scales + first / kInt8BlockSize, nBlocks, output);
+    return;
+  }
   for (std::int64_t block = 0; block < nBlocks; ++block) {
     const std::int64_t offset = first + block * kNf4BlockSize;
     const float absmax = absmaxAt(weight, offset / kNf4BlockSize);

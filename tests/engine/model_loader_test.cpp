@@ -1,6 +1,7 @@
 // Loading models: every way a folder may hold its weights gives the same numbers.
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -9,7 +10,9 @@
 #include <QTest>
 
 #include "engine/model.h"
+#include "engine/weight_format.h"
 #include "kernels/half.h"
+#include "kernels/int8_weights.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/device_like_backend.h"
 #include "tests/engine/model_values.h"
@@ -41,6 +44,8 @@ class ModelLoaderTest : public QObject {
   void shardsWithoutIndexEqualPlain();
   void f16AndBf16AreTheRoundedWeights();
   void convertsBetweenAllPlainTypes();
+  void int8EqualsTheKernelOnTheWholeMatrix();
+  void onlyALargeHeadBecomesInt8();
   void tablesStayAt16Bits();
   void untiedHeadIsReadTiedHeadIsTheEmbedding();
   void uploadsToDevices();
@@ -150,6 +155,39 @@ void ModelLoaderTest::convertsBetweenAllPlainTypes() {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     QCOMPARE(actual[i], kernels::bfloatToFloat(kernels::floatToBfloat(expected[i])));
   }
+}
+
+void ModelLoaderTest::int8EqualsTheKernelOnTheWholeMatrix() {
+  const auto source = load(demo());
+  const auto int8 = load(demo(), WeightFormat::kInt8);
+  QVERIFY(int8->weightFormat() == WeightFormat::kInt8);
+  QVERIFY(int8->embedding().type == DataType::kF16);
+  for (std::size_t layer = 0; layer < int8->layers().size(); ++layer) {
+    const std::vector<float> values = valuesOf(source->layers()[layer].down);
+    std::vector<std::int8_t> codes(values.size());
+    std::vector<float> scales((values.size() + 63) / 64);
+    kernels::quantizeInt8(values, codes, scales);
+    const WeightView& view = int8->layers()[layer].down;
+    QVERIFY(std::memcmp(view.data, codes.data(), codes.size()) == 0);
+    QVERIFY(std::memcmp(view.scales, scales.data(), scales.size() * sizeof(float)) == 0);
+  }
+}
+
+void ModelLoaderTest::onlyALargeHeadBecomesInt8() {
+  WeightSpec head;
+  head.role = WeightRole::kHead;
+  head.rows = 32000;
+  head.cols = 4096;
+  const WeightTarget f16{DataType::kF16};
+  for (const WeightFormat format : {WeightFormat::kNf4, WeightFormat::kInt8}) {
+    QVERIFY(chooseTarget(format, head, f16).type == DataType::kInt8);
+  }
+  QVERIFY(chooseTarget(WeightFormat::kF16, head, f16).type == DataType::kF16);
+  QVERIFY(chooseTarget(WeightFormat::kAuto, head, f16).type == DataType::kF16);
+  QVERIFY(formatOfSpec(WeightFormat::kAuto, head, true) == WeightFormat::kNf4);
+  QVERIFY(formatOfSpec(WeightFormat::kAuto, head, false) == WeightFormat::kAuto);
+  head.cols = 192;
+  QVERIFY(chooseTarget(WeightFormat::kNf4, head, f16).type == DataType::kF16);
 }
 
 void ModelLoaderTest::tablesStayAt16Bits() {

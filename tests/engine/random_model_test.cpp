@@ -72,6 +72,7 @@ void RandomModelTest::randomModelsHaveTheSizesAndSpreadOfRealOnes_data() {
   QTest::newRow("f16") << static_cast<int>(WeightFormat::kF16);
   QTest::newRow("bf16") << static_cast<int>(WeightFormat::kBF16);
   QTest::newRow("nf4") << static_cast<int>(WeightFormat::kNf4);
+  QTest::newRow("int8") << static_cast<int>(WeightFormat::kInt8);
   QTest::newRow("nf4-nodq") << static_cast<int>(WeightFormat::kNf4NoDoubleQuantization);
 }
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "kernels/half.h"
+#include "kernels/int8_weights.h"
 #include "kernels/nf4.h"
 
 namespace longhand::tests {
@@ -56,6 +57,8 @@ const char* nameOf(WeightForm form) {
       return "NF4";
     case WeightForm::kNf4DoubleQuantized:
       return "NF4 double quantized";
+    case WeightForm::kInt8:
+      return "int8";
   }
   return "";
 }
@@ -77,6 +80,11 @@ TestWeight::TestWeight(WeightForm form, std::int64_t rows, std::int64_t cols, Ra
         shorts_.push_back(form == WeightForm::kF16 ? kernels::floatToHalf(number)
                                                    : kernels::floatToBfloat(number));
       }
+      return;
+    case WeightForm::kInt8:
+      bytes_.resize(1 + numbers.size());
+      scales_.resize((numbers.size() + 63) / 64);
+      kernels::quantizeInt8(numbers, std::span(bytes_).subspan(1), scales_);
       return;
     case WeightForm::kNf4:
     case WeightForm::kNf4DoubleQuantized:
@@ -105,6 +113,11 @@ WeightView TestWeight::view() const {
     case WeightForm::kBF16:
       weight.type = form_ == WeightForm::kF16 ? DataType::kF16 : DataType::kBF16;
       weight.data = std::as_bytes(std::span(shorts_).subspan(1)).data();
+      return weight;
+    case WeightForm::kInt8:
+      weight.type = DataType::kInt8;
+      weight.data = std::as_bytes(std::span(bytes_).subspan(1)).data();
+      weight.scales = scales_.data();
       return weight;
     case WeightForm::kNf4:
       weight.absmax = absmax_.data();

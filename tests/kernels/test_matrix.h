@@ -39,9 +39,13 @@ class TestMatrix {
 };
 
 /// How the numbers of a weight are stored.
-enum class WeightForm { kF32, kF16, kBF16, kNf4, kNf4DoubleQuantized };
-inline constexpr WeightForm kWeightForms[] = {WeightForm::kF32, WeightForm::kF16, WeightForm::kBF16,
-                                              WeightForm::kNf4, WeightForm::kNf4DoubleQuantized};
+enum class WeightForm { kF32, kF16, kBF16, kNf4, kNf4DoubleQuantized, kInt8 };
+inline constexpr WeightForm kWeightForms[] = {WeightForm::kF32,
+                                              WeightForm::kF16,
+                                              WeightForm::kBF16,
+                                              WeightForm::kNf4,
+                                              WeightForm::kNf4DoubleQuantized,
+                                              WeightForm::kInt8};
 const char* nameOf(WeightForm form);
 
 /// A weight of random numbers; its data start one number (NF4: one byte) into their buffer.
@@ -56,7 +60,9 @@ class TestWeight {
   std::int64_t cols_;
   std::vector<float> floats_;
   std::vector<std::uint16_t> shorts_;
-  std::vector<std::uint8_t> codes_;
+  std::vector<std::uint8_t> codes_;  // NF4
+  std::vector<std::int8_t> bytes_;   // int8
+  std::vector<float> scales_;        // int8
   std::vector<float> absmax_;
   std::vector<std::uint8_t> absmaxCodes_;
   std::vector<float> nestedAbsmax_;
