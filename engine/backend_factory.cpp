@@ -17,6 +17,7 @@ std::unique_ptr<kernels::Backend> createBackend(const BackendOptions& options) {
       {"avx2", CpuPath::kAvx2},
       {"avx512", CpuPath::kAvx512},
       {"avx512-vnni", CpuPath::kAvx512Vnni},
+      {"avx512-bf16", CpuPath::kAvx512Bf16},
   }};
   if (options.threads < 0) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -29,7 +30,7 @@ std::unique_ptr<kernels::Backend> createBackend(const BackendOptions& options) {
     return kernels::createCpuBackend({options.threads, path});
   }
   throw Error(ErrorCode::kInvalidArgument, "There is no CPU path '" + options.cpuPath + "'.",
-              "Choose auto, portable, avx2, avx512 or avx512-vnni.");
+              "Choose auto, portable, avx2, avx512, avx512-vnni or avx512-bf16.");
 }
 
 }  // namespace longhand::engine

@@ -9,9 +9,9 @@
 namespace longhand::engine {
 
 struct BackendOptions {
-  int threads = 0;  // CPU: 0 for the cores this process may use
-  std::string cpuPath =
-      "auto";  // auto, portable, avx2, avx512, avx512-vnni; reference: the slow twin, for tests
+  int threads = 0;               // CPU: 0 for the cores this process may use
+  std::string cpuPath = "auto";  // auto, portable, avx2, avx512, avx512-vnni, avx512-bf16;
+                                 // reference: the slow twin, for tests
 };
 
 /// Throws Error kInvalidArgument for an unknown path, naming those there are.

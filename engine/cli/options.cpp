@@ -122,7 +122,7 @@ void ModelOptions::addTo(CLI::App& command) {
       ->type_name("N")
       ->group(kModelGroup);
   command.add_option("--cpu-path", cpuPath, "Instruction set of the kernels")
-      ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512", "avx512-vnni"}))
+      ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512", "avx512-vnni", "avx512-bf16"}))
       ->capture_default_str()
       ->group(kModelGroup);
   addRopeTo(command);

@@ -1,6 +1,6 @@
 #pragma once
-// The CPU backend: SIMD chosen at run time (portable, AVX2, AVX-512, AVX-512 VNNI), work split over
-// threads.
+// The CPU backend: SIMD chosen at run time (portable, AVX2, AVX-512, AVX-512 VNNI, AVX-512
+// BF16), work split over threads.
 
 #include <memory>
 
@@ -8,7 +8,7 @@
 
 namespace longhand::kernels {
 
-enum class CpuPath : std::uint8_t { kAuto, kPortable, kAvx2, kAvx512, kAvx512Vnni };
+enum class CpuPath : std::uint8_t { kAuto, kPortable, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 
 struct CpuOptions {
   int threads = 0;                // 0: the number of cores this process may use

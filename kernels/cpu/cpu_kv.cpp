@@ -164,6 +164,17 @@ void quantizeValuesHqq(const float* rows, std::int64_t nTokens, std::int64_t row
 
 const KvKernels& kvKernelsFor(CpuPath path) {
 #ifdef LONGHAND_X86_KERNELS
+  if (path == CpuPath::kAvx512Bf16) {
+    static const KvKernels kKernels = [] {
+      KvKernels kernels = kAvx512VnniKvKernels;
+      kernels.name = "AVX-512 BF16";
+      kernels.attendExpanded = attendExpandedBf16;
+      kernels.arrangeQueries = arrangeQueriesBf16;
+      kernels.floatKernels = &kAvx512VnniKvKernels;
+      return kernels;
+    }();
+    return kKernels;
+  }
   if (path == CpuPath::kAvx512Vnni) return kAvx512VnniKvKernels;
   if (path == CpuPath::kAvx512) return kAvx512KvKernels;
   if (path == CpuPath::kAvx2) return kAvx2KvKernels;

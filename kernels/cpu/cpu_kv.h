@@ -25,6 +25,8 @@ class CpuKv {
   CpuKv(const CpuKv&) = delete;
   CpuKv& operator=(const CpuKv&) = delete;
 
+  const KvKernels& kernels() const { return kernels_; }
+
   void storeExact(const AttentionShape& shape, const MatrixView& keys, const MatrixView& values,
                   const ExactSpan& span, std::int64_t firstToken);
   void packPage(const AttentionShape& shape, std::span<const ExactSpan> source,

@@ -39,11 +39,21 @@ bool isSupported(CpuPath path) {
       return hasAvx2 && hasAvx512();
     case CpuPath::kAvx512Vnni:
       return hasAvx2 && hasAvx512() && __builtin_cpu_supports("avx512vnni");
+    case CpuPath::kAvx512Bf16:
+      return isSupported(CpuPath::kAvx512Vnni) && __builtin_cpu_supports("avx512bf16");
   }
   return false;
 }
 
 const CpuKernels& kernelsFor(CpuPath path) {
+  if (path == CpuPath::kAvx512Bf16) {  // BF16 serves attention; weights take VNNI
+    static const CpuKernels kKernels = [] {
+      CpuKernels kernels = avx512VnniKernels();
+      kernels.name = "AVX-512 BF16";
+      return kernels;
+    }();
+    return kKernels;
+  }
   if (path == CpuPath::kAvx512Vnni) return avx512VnniKernels();
   if (path == CpuPath::kAvx512) return avx512Kernels();
   if (path == CpuPath::kAvx2) return avx2Kernels();
@@ -59,7 +69,9 @@ const CpuKernels& kernelsFor(CpuPath) { return portableKernels(); }
 #endif
 
 CpuPath resolvePath(CpuPath wanted) {
-  const bool mayBeVnni = wanted == CpuPath::kAuto || wanted == CpuPath::kAvx512Vnni;
+  const bool mayBeBf16 = wanted == CpuPath::kAuto || wanted == CpuPath::kAvx512Bf16;
+  if (mayBeBf16 && isSupported(CpuPath::kAvx512Bf16)) return CpuPath::kAvx512Bf16;
+  const bool mayBeVnni = mayBeBf16 || wanted == CpuPath::kAvx512Vnni;
   if (mayBeVnni && isSupported(CpuPath::kAvx512Vnni)) return CpuPath::kAvx512Vnni;
   const bool mayBeAvx512 = mayBeVnni || wanted == CpuPath::kAvx512;
   if (mayBeAvx512 && isSupported(CpuPath::kAvx512)) return CpuPath::kAvx512;

@@ -46,6 +46,18 @@ template <int kNbits, int i>
   }
 }
 
+/// Code i of each word, in [0, 2^kNbits).
+template <int kNbits, int i>
+[[gnu::always_inline]] inline F codeValue(U words) {
+  constexpr int kShift = codeShift(kNbits, i);
+  if constexpr (kShift + kNbits == 32) {
+    return Simd::toFloat(Simd::template shiftRight<kShift>(words));
+  } else {
+    return Simd::toFloat(
+        Simd::maskBits(Simd::template shiftRight<kShift>(words), (1U << kNbits) - 1U));
+  }
+}
+
 /// 2^-codeShift for each position in a word (1 for the one that codeInPlace shifts down),
 /// repeated to fill kRowUnit entries.
 template <int kNbits>

@@ -7,18 +7,6 @@
 namespace longhand::kernels {
 namespace {
 
-/// Code i of each word, in [0, 2^kNbits).
-template <int kNbits, int i>
-[[gnu::always_inline]] inline F codeValue(U words) {
-  constexpr int kShift = codeShift(kNbits, i);
-  if constexpr (kShift + kNbits == 32) {
-    return Simd::toFloat(Simd::template shiftRight<kShift>(words));
-  } else {
-    return Simd::toFloat(
-        Simd::maskBits(Simd::template shiftRight<kShift>(words), (1U << kNbits) - 1U));
-  }
-}
-
 inline float halfAt(const std::uint16_t* p) {
   float lanes[kLanes];
   Simd::store(lanes, Simd::loadHalfPartial(p, 1));

@@ -119,4 +119,10 @@ extern const KvKernels kAvx2KvKernels;        // defined on x86 only
 extern const KvKernels kAvx512KvKernels;      // likewise
 extern const KvKernels kAvx512VnniKvKernels;  // likewise
 
+/// attendExpanded and arrangeQueries with products of bfloat16 and sums of float (x86 only, needs
+/// AVX-512 BF16). Keys, values, queries and probabilities are rounded to bfloat16.
+void attendExpandedBf16(const KvTile* tiles, std::int64_t nTiles, const QueryBlock& block);
+void arrangeQueriesBf16(const float* rows, std::int64_t nQueries, std::int64_t headDim,
+                        std::int64_t rowFloats, float* arranged);
+
 }  // namespace longhand::kernels

@@ -261,7 +261,7 @@ void LlamaTest::ropeOverridesEqualTheReference() {
 
 void LlamaTest::everyCpuPathAndTheSlowTwinAgree_data() {
   QTest::addColumn<QString>("path");
-  for (const char* path : {"reference", "portable", "avx2", "avx512", "avx512-vnni"})
+  for (const char* path : {"reference", "portable", "avx2", "avx512", "avx512-vnni", "avx512-bf16"})
     QTest::newRow(path) << path;
 }
 

@@ -20,6 +20,12 @@ namespace {
 
 constexpr std::int64_t kGroupSize = 64;
 
+constexpr std::pair<const char*, CpuPath> kPaths[] = {{"AVX-512 BF16", CpuPath::kAvx512Bf16},
+                                                      {"AVX-512 VNNI", CpuPath::kAvx512Vnni},
+                                                      {"AVX-512", CpuPath::kAvx512},
+                                                      {"AVX2", CpuPath::kAvx2},
+                                                      {"portable", CpuPath::kPortable}};
+
 /// Best of several runs, in seconds.
 double bestSeconds(const std::function<void()>& work) {
   double best = HUGE_VAL;
@@ -100,7 +106,7 @@ class CpuKvBench : public QObject {
  private slots:
   void decode_data() { addCases(); }
   void decode();
-  void prefill_data() { addCases(); }
+  void prefill_data();
   void prefill();
   void packing_data() { addCases(); }
   void packing();
@@ -111,10 +117,7 @@ class CpuKvBench : public QObject {
     QTest::addColumn<int>("keyNbits");
     QTest::addColumn<int>("valueNbits");
     QTest::addColumn<int>("queriesPerKvHead");
-    for (const auto& [name, path] : {std::pair{"AVX-512 VNNI", CpuPath::kAvx512Vnni},
-                                     {"AVX-512", CpuPath::kAvx512},
-                                     {"AVX2", CpuPath::kAvx2},
-                                     {"portable", CpuPath::kPortable}}) {
+    for (const auto& [name, path] : kPaths) {
       for (const int queries : {1, 4}) {
         for (const auto& [k, v] : {std::pair{16, 16}, {8, 8}, {4, 4}, {4, 2}, {2, 2}}) {
           QTest::addRow("%s k%dv%d x%d", name, k, v, queries)
@@ -123,18 +126,16 @@ class CpuKvBench : public QObject {
       }
     }
   }
-  static void attend(std::int64_t nRows, std::int64_t nTokens);
+  static void attend(const AttentionShape& shape, std::int64_t nRows, std::int64_t nTokens);
 };
 
-void CpuKvBench::attend(std::int64_t nRows, std::int64_t nTokens) {
+void CpuKvBench::attend(const AttentionShape& shape, std::int64_t nRows, std::int64_t nTokens) {
   QFETCH(int, path);
   QFETCH(int, keyNbits);
   QFETCH(int, valueNbits);
-  QFETCH(int, queriesPerKvHead);
   if (!isSupported(static_cast<CpuPath>(path))) QSKIP("this machine lacks the path");
   ThreadPool pool(static_cast<int>(fromEnvironment("LONGHAND_BENCH_THREADS", 2)));
   CpuKv kv(kvKernelsFor(static_cast<CpuPath>(path)), pool);
-  const AttentionShape shape{8 * queriesPerKvHead, 8, 128};
   PageFormat format;
   format.keyNbits = static_cast<std::uint8_t>(keyNbits);
   format.valueNbits = static_cast<std::uint8_t>(valueNbits);
@@ -142,19 +143,55 @@ void CpuKvBench::attend(std::int64_t nRows, std::int64_t nTokens) {
   const std::int64_t cols = shape.nHeads * shape.headDim;
   std::vector<float> queries(static_cast<std::size_t>(nRows * cols), 0.1F);
   std::vector<float> output(queries.size());
-  ExactSpan chunk = cache.exact();
+  std::vector<std::uint16_t> chunkMemory(
+      static_cast<std::size_t>(2 * nRows * shape.nKvHeads * shape.headDim));
+  ExactSpan chunk;
+  chunk.keys = reinterpret_cast<std::byte*>(chunkMemory.data());
+  chunk.values = chunk.keys + chunkMemory.size();
+  chunk.tokenCapacity = nRows;
+  chunk.nTokens = nRows;
   const double seconds = bestSeconds([&] {
     kv.attend(shape, 0.09F, {queries.data(), nRows, cols, cols}, cache.view(), chunk, 0,
               {output.data(), nRows, cols, cols});
   });
-  const double products = 2.0 * static_cast<double>(nRows * cols * nTokens);
+  // Row r sees all pages and r + 1 tokens of the chunk.
+  const double tokens = static_cast<double>(nTokens) + static_cast<double>(nRows + 1) / 2.0;
+  const double products = 2.0 * static_cast<double>(nRows * cols) * tokens;
   qInfo("%8.3f ms  %6.2f GB/s read  %7.1f GFLOP/s", seconds * 1e3, cache.bytes() / seconds * 1e-9,
         2.0 * products / seconds * 1e-9);
 }
 
-void CpuKvBench::decode() { attend(1, fromEnvironment("LONGHAND_BENCH_TOKENS", 16384)); }
+void CpuKvBench::decode() {
+  QFETCH(int, queriesPerKvHead);
+  attend({8 * queriesPerKvHead, 8, 128}, 1, fromEnvironment("LONGHAND_BENCH_TOKENS", 16384));
+}
 
-void CpuKvBench::prefill() { attend(64, 4096); }
+/// One call of a layer of the 7B and of the 1.1B shape, with as many rows as the graph passes.
+void CpuKvBench::prefill_data() {
+  QTest::addColumn<int>("path");
+  QTest::addColumn<int>("keyNbits");
+  QTest::addColumn<int>("valueNbits");
+  QTest::addColumn<int>("nKvHeads");
+  QTest::addColumn<int>("headDim");
+  QTest::addColumn<int>("nTokens");
+  for (const auto& [name, path] : kPaths) {
+    for (const auto& [k, v] : {std::pair{16, 16}, {8, 8}, {4, 4}, {2, 2}}) {
+      QTest::addRow("%s k%dv%d 7B 4096", name, k, v)
+          << static_cast<int>(path) << k << v << 32 << 128 << 4096;
+      for (const int nTokens : {4096, 16384}) {
+        QTest::addRow("%s k%dv%d 1.1B %d", name, k, v, nTokens)
+            << static_cast<int>(path) << k << v << 4 << 64 << nTokens;
+      }
+    }
+  }
+}
+
+void CpuKvBench::prefill() {
+  QFETCH(int, nKvHeads);
+  QFETCH(int, headDim);
+  QFETCH(int, nTokens);
+  attend({32, nKvHeads, headDim}, fromEnvironment("LONGHAND_BENCH_ROWS", 256), nTokens);
+}
 
 void CpuKvBench::packing() {
   QFETCH(int, path);

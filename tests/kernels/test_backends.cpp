@@ -14,7 +14,8 @@ struct NamedPath {
 constexpr NamedPath kPaths[] = {{"portable", CpuPath::kPortable},
                                 {"avx2", CpuPath::kAvx2},
                                 {"avx512", CpuPath::kAvx512},
-                                {"avx512-vnni", CpuPath::kAvx512Vnni}};
+                                {"avx512-vnni", CpuPath::kAvx512Vnni},
+                                {"avx512-bf16", CpuPath::kAvx512Bf16}};
 
 }  // namespace
 

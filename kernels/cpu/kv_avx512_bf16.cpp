@@ -1,0 +1,455 @@
+// Attention of many queries in bfloat16: AVX-512 with BF16, compiled with flags of its own
+// (CMakeLists.txt). The rest of that path is AVX-512 VNNI's.
+//
+// vdpbf16ps adds two products of bfloat16 to each of sixteen floats: twice the rate of float. As in
+// kv_prefill_impl.h, with pairs of neighbours along the sum in each 32-bit word:
+//   scores [tokens, queries] = keys [tokens, channel pairs] * queries^T [channel pairs, queries]
+//   output [queries, channels] += probabilities [queries, token pairs] * values [token pairs, ...]
+// A whole group of tiles (kGroupTokens) is expanded once for a block of queries, and goes through
+// one softmax for each kScoreQueries of them. Sums stay in float; keys, values, queries and
+// probabilities are rounded to 8 bits of mantissa: relative error 2^-9.
+
+#include "kernels/cpu/kv_simd_avx512.h"
+//
+#include "kernels/cpu/kv_common_impl.h"
+
+namespace longhand::kernels {
+namespace {
+
+/// Two bfloat16 in each lane, the one with the lower index along the sum in the lower half.
+using Pairs = __m512i;
+
+/// Below kNoScore, and finite: 2^(this - any largest score) is 0.
+constexpr float kMaskedScore = -2.0e30F;
+
+Pairs loadPairs(const std::uint32_t* p) { return _mm512_loadu_si512(p); }
+void storePairs(std::uint32_t* p, Pairs v) { _mm512_storeu_si512(p, v); }
+
+/// Lane i: (first[i], second[i]).
+[[gnu::always_inline]] inline Pairs pairUp(F first, F second) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512bh halves = _mm512_cvtne2ps_pbh(second, first);
+  return _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(halves));
+}
+
+[[gnu::always_inline]] inline F dot(F sum, Pairs a, Pairs b) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+
+// --- Matrix product ----------------------------------------------------------------------------
+
+/// result (+)= left [rows, depth] * right [depth, columns], depth in pairs.
+struct PairProduct {
+  const std::uint32_t* left;
+  std::int64_t leftRowStride;
+  std::int64_t leftDepthStride;
+  const std::uint32_t* right;
+  std::int64_t rightStride;
+  float* result;
+  std::int64_t resultStride;
+  std::int64_t rows;
+  std::int64_t columns;  // a multiple of kLanes
+  std::int64_t depth;
+  float* top;  // [columns] raised to the largest result of each column; nullptr: add to result
+};
+
+template <int kRows, int kColumns>
+[[gnu::always_inline]] inline void multiplyBlock(const PairProduct& p, std::int64_t row,
+                                                 std::int64_t column) {
+  F sums[kRows][kColumns];
+  float* result = p.result + row * p.resultStride + column;
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kColumns; ++c) {
+      sums[r][c] =
+          p.top == nullptr ? Simd::load(result + r * p.resultStride + c * kLanes) : Simd::zero();
+    }
+  }
+  const std::uint32_t* left = p.left + row * p.leftRowStride;
+  const std::uint32_t* right = p.right + column;
+  for (std::int64_t k = 0; k < p.depth; ++k) {
+    Pairs rightRow[kColumns];
+    for (int c = 0; c < kColumns; ++c) rightRow[c] = loadPairs(right + c * kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const Pairs value = _mm512_set1_epi32(static_cast<int>(left[r * p.leftRowStride]));
+      for (int c = 0; c < kColumns; ++c) sums[r][c] = dot(sums[r][c], value, rightRow[c]);
+    }
+    left += p.leftDepthStride;
+    right += p.rightStride;
+  }
+  for (int c = 0; c < kColumns; ++c) {
+    for (int r = 0; r < kRows; ++r) {
+      Simd::store(result + r * p.resultStride + c * kLanes, sums[r][c]);
+    }
+    if (p.top != nullptr) {
+      F top = Simd::load(p.top + column + c * kLanes);
+      for (int r = 0; r < kRows; ++r) top = Simd::max(top, sums[r][c]);
+      Simd::store(p.top + column + c * kLanes, top);
+    }
+  }
+}
+
+/// 6 x 4 sums, 4 right vectors and a left one fill 29 of 32 registers.
+template <int kColumns>
+void multiplyColumns(const PairProduct& p, std::int64_t column) {
+  std::int64_t row = 0;
+  for (; row + 6 <= p.rows; row += 6) multiplyBlock<6, kColumns>(p, row, column);
+  for (; row + 4 <= p.rows; row += 4) multiplyBlock<4, kColumns>(p, row, column);
+  for (; row + 2 <= p.rows; row += 2) multiplyBlock<2, kColumns>(p, row, column);
+  for (; row < p.rows; ++row) multiplyBlock<1, kColumns>(p, row, column);
+}
+
+void multiply(const PairProduct& p) {
+  std::int64_t column = 0;
+  for (; column + 4 * kLanes <= p.columns; column += 4 * kLanes) multiplyColumns<4>(p, column);
+  for (; column + 2 * kLanes <= p.columns; column += 2 * kLanes) multiplyColumns<2>(p, column);
+  for (; column < p.columns; column += kLanes) multiplyColumns<1>(p, column);
+}
+
+// --- Expansion ---------------------------------------------------------------------------------
+
+/// Keys of one tile as the left side of a product.
+struct PairKeys {
+  std::uint32_t* words;
+  std::int64_t rowStride;    // from token to token
+  std::int64_t depthStride;  // from channel pair to channel pair
+};
+
+/// Exact keys: [tokens, rowFloats / 2].
+template <typename Rows>
+void pairExactKeys(const KvTile& tile, const QueryBlock& block, std::uint32_t* words) {
+  const auto* row = rowsOf<Rows>(tile.keys);
+  for (std::int64_t t = 0; t < tile.nTokens; ++t) {
+    for (std::int64_t c = 0; c < block.headDim; c += kLanes) {
+      const F numbers = loadUpTo<Rows>(row + c, block.headDim - c);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + c / 2),
+                          reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(numbers)));
+    }
+    row += block.headDim;
+    words += block.rowFloats / 2;
+  }
+}
+
+/// Codes: [channel pairs, tokens rounded up to kRowUnit].
+template <int kNbits>
+void pairKeyCodes(const KvTile& tile, std::int64_t headDim, std::int64_t depthStride,
+                  std::uint32_t* words) {
+  constexpr int kPerWord = 32 / kNbits;
+  for (std::int64_t w = 0; w < tile.keyWords; ++w) {
+    const std::int64_t first = w * kPerWord;
+    const std::int64_t count = smaller(kPerWord, headDim - first);
+    float scales[kRowUnit];
+    float mins[kRowUnit];
+    const F scale = loadUpTo<HalfRows>(tile.keyScales + first, count);
+    Simd::store(scales, scale);
+    Simd::store(mins, tile.keyMins != nullptr ? loadUpTo<HalfRows>(tile.keyMins + first, count)
+                                              : Simd::mul(scale, Simd::set(symmetricMin(kNbits))));
+    const std::byte* codes = tile.keys + w * tile.groupSize * 4;
+    for (std::int64_t t = 0; t < tile.nTokens; t += kLanes) {
+      const U row = Simd::loadWords(codes + t * 4);
+      unrolled<kPerWord / 2>([&](auto half) {
+        constexpr int i = 2 * half;
+        if (i < count) {
+          const F a =
+              Simd::fma(codeValue<kNbits, i>(row), Simd::set(scales[i]), Simd::set(mins[i]));
+          const F b = Simd::fma(codeValue<kNbits, i + 1>(row), Simd::set(scales[i + 1]),
+                                Simd::set(mins[i + 1]));
+          storePairs(words + (first + i) / 2 * depthStride + t, pairUp(a, b));
+        }
+      });
+    }
+  }
+}
+
+PairKeys pairKeys(const KvTile& tile, const QueryBlock& block, std::uint32_t* words) {
+  const std::int64_t depthStride = roundedUp(tile.nTokens, kRowUnit);
+  switch (tile.keyNbits) {
+    case 8:
+      pairKeyCodes<8>(tile, block.headDim, depthStride, words);
+      return {words, 1, depthStride};
+    case 4:
+      pairKeyCodes<4>(tile, block.headDim, depthStride, words);
+      return {words, 1, depthStride};
+    case 2:
+      pairKeyCodes<2>(tile, block.headDim, depthStride, words);
+      return {words, 1, depthStride};
+    default:
+      if (tile.exactType == DataType::kF16) {
+        pairExactKeys<HalfRows>(tile, block, words);
+      } else {
+        pairExactKeys<FloatRows>(tile, block, words);
+      }
+      return {words, block.rowFloats / 2, 1};
+  }
+}
+
+/// Exact values: [token pairs, rowFloats].
+template <typename Rows>
+void pairExactValues(const KvTile& tile, const QueryBlock& block, std::uint32_t* words) {
+  const auto* row = rowsOf<Rows>(tile.values);
+  for (std::int64_t t = 0; t < tile.nTokens; t += 2) {
+    const bool isPair = t + 1 < tile.nTokens;
+    for (std::int64_t c = 0; c < block.headDim; c += kLanes) {
+      const std::int64_t n = block.headDim - c;
+      const F first = loadUpTo<Rows>(row + c, n);
+      const F second = isPair ? loadUpTo<Rows>(row + block.headDim + c, n) : Simd::zero();
+      storePairs(words + c, pairUp(first, second));
+    }
+    row += 2 * block.headDim;
+    words += block.rowFloats;
+  }
+}
+
+template <int kNbits>
+void pairValueCodes(const KvTile& tile, const QueryBlock& block, std::uint32_t* words) {
+  constexpr int kPerWord = 32 / kNbits;
+  for (std::int64_t t = 0; t < tile.nTokens; t += kPerWord) {
+    const std::byte* codes = tile.values + t / kPerWord * block.headDim * 4;
+    const std::int64_t count = smaller(kPerWord, tile.nTokens - t);
+    for (std::int64_t group = 0; group < tile.nValueGroups; ++group) {
+      // 0 beyond the valid tokens: their scales may be anything.
+      float scales[kRowUnit];
+      float mins[kRowUnit];
+      const std::int64_t at = group * tile.groupSize + t;
+      const F scale = loadUpTo<HalfRows>(tile.valueScales + at, count);
+      Simd::store(scales, scale);
+      Simd::store(mins, tile.valueMins != nullptr
+                            ? loadUpTo<HalfRows>(tile.valueMins + at, count)
+                            : Simd::mul(scale, Simd::set(symmetricMin(kNbits))));
+      std::int64_t c = group * tile.valueGroupSize;
+      const std::int64_t end = smaller(c + tile.valueGroupSize, block.headDim);
+      for (; c < end; c += kLanes) {
+        const U row = end - c >= kLanes ? Simd::loadWords(codes + c * 4)
+                                        : Simd::loadWordsPartial(codes + c * 4, end - c);
+        unrolled<kPerWord / 2>([&](auto half) {
+          constexpr int i = 2 * half;
+          if (i < count) {
+            const F a =
+                Simd::fma(codeValue<kNbits, i>(row), Simd::set(scales[i]), Simd::set(mins[i]));
+            const F b = Simd::fma(codeValue<kNbits, i + 1>(row), Simd::set(scales[i + 1]),
+                                  Simd::set(mins[i + 1]));
+            storePairs(words + (t + i) / 2 * block.rowFloats + c, pairUp(a, b));
+          }
+        });
+      }
+    }
+  }
+}
+
+/// [token pairs, rowFloats], 0 up to the next multiple of kRowUnit tokens.
+void pairValues(const KvTile& tile, const QueryBlock& block, std::uint32_t* words) {
+  switch (tile.valueNbits) {
+    case 8:
+      pairValueCodes<8>(tile, block, words);
+      break;
+    case 4:
+      pairValueCodes<4>(tile, block, words);
+      break;
+    case 2:
+      pairValueCodes<2>(tile, block, words);
+      break;
+    default:
+      if (tile.exactType == DataType::kF16) {
+        pairExactValues<HalfRows>(tile, block, words);
+      } else {
+        pairExactValues<FloatRows>(tile, block, words);
+      }
+  }
+  const std::int64_t last = roundedUp(tile.nTokens, kRowUnit) / 2;
+  for (std::int64_t pair = (tile.nTokens + 1) / 2; pair < last; ++pair) {
+    for (std::int64_t c = 0; c < block.rowFloats; c += kLanes) {
+      storePairs(words + pair * block.rowFloats + c, _mm512_setzero_si512());
+    }
+  }
+}
+
+// --- Softmax -----------------------------------------------------------------------------------
+
+/// 2^x for x <= 0 with a relative error under 8e-5 (minimax polynomial), a twentieth of what
+/// rounding to bfloat16 adds; below the range of float it is 0.
+[[gnu::always_inline]] inline F coarsePowerOfTwo(F x) {
+  const F part = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // in [0, 1)
+  F power = Simd::set(0.07802452F);
+  power = Simd::fma(power, part, Simd::set(0.22606716F));
+  power = Simd::fma(power, part, Simd::set(0.69583354F));
+  power = Simd::fma(power, part, Simd::set(0.99992522F));
+  return _mm512_scalef_ps(power, x);  // times 2^floor(x)
+}
+
+/// Scores [2 * nPairs, kScoreQueries] to probabilities in their place, [nPairs, kScoreQueries]
+/// pairs. Returns whether earlier sums must be multiplied with block.factor[q].
+bool softmaxPairs(const QueryBlock& block, std::int64_t firstQuery, std::int64_t nQueries,
+                  std::int64_t nPairs, const float* tops) {
+  const Pairs ones = _mm512_set1_epi32(0x3f803f80);
+  bool rescales = false;
+  for (std::int64_t q = 0; q < nQueries; q += kLanes) {
+    const std::int64_t query = firstQuery + q;
+    const F before = Simd::load(block.largest + query);
+    const F top = Simd::max(before, Simd::load(tops + q));
+    const F factor = powerOfTwo(Simd::sub(before, top));
+    rescales = rescales || Simd::reduceMax(Simd::sub(top, before)) > 0.0F;
+    F sum = Simd::mul(Simd::load(block.sum + query), factor);
+    float* scores = block.scores + q;
+    auto* pairs = reinterpret_cast<std::uint32_t*>(scores);
+    for (std::int64_t pair = 0; pair < nPairs; ++pair) {
+      const F first = coarsePowerOfTwo(Simd::sub(Simd::load(scores), top));
+      const F second = coarsePowerOfTwo(Simd::sub(Simd::load(scores + kScoreQueries), top));
+      const Pairs probabilities = pairUp(first, second);
+      sum = dot(sum, probabilities, ones);
+      storePairs(pairs, probabilities);
+      scores += 2 * kScoreQueries;
+      pairs += kScoreQueries;
+    }
+    Simd::store(block.largest + query, top);
+    Simd::store(block.sum + query, sum);
+    Simd::store(block.factor + query, factor);
+  }
+  return rescales;
+}
+
+// --- A group of tiles --------------------------------------------------------------------------
+
+/// A tile of the group, expanded.
+struct PairTile {
+  PairKeys keys;
+  std::int64_t firstRow;  // of the group's scores
+  std::int64_t nTokens;
+  std::int64_t chunkToken;
+};
+
+/// Masks the scores of tokens that a query does not see, and raises `tops` to the others.
+void maskScores(const PairTile& tile, const QueryBlock& block, std::int64_t firstQuery,
+                std::int64_t nQueries, std::int64_t nTokens, float* tops) {
+  for (std::int64_t q = 0; q < nQueries; q += kLanes) {
+    const __m512i seen = _mm512_loadu_si512(block.seen + firstQuery + q);
+    F top = Simd::load(tops + q);
+    float* scores = block.scores + tile.firstRow * kScoreQueries + q;
+    for (std::int64_t t = 0; t < nTokens; ++t) {
+      const __m512i token = _mm512_set1_epi32(static_cast<int>(tile.chunkToken + t));
+      const F score = _mm512_mask_blend_ps(_mm512_cmpgt_epi32_mask(seen, token),
+                                           Simd::set(kMaskedScore), Simd::load(scores));
+      Simd::store(scores, score);
+      top = Simd::max(top, score);
+      scores += kScoreQueries;
+    }
+    Simd::store(tops + q, top);
+  }
+}
+
+/// Scores of queries [first, first + nQueries) and the group's tokens. Returns the number of token
+/// pairs that the queries see; rows between tiles are masked.
+std::int64_t scoreGroup(const PairTile* tiles, std::int64_t nTiles, const QueryBlock& block,
+                        std::int64_t first, std::int64_t nQueries, float* tops) {
+  for (std::int64_t q = 0; q < nQueries; q += kLanes) Simd::store(tops + q, Simd::set(kNoScore));
+  const auto* queries = reinterpret_cast<const std::uint32_t*>(block.queries);
+  std::int64_t end = 0;
+  for (std::int64_t i = 0; i < nTiles; ++i) {
+    const PairTile& tile = tiles[i];
+    std::int64_t nTokens = tile.nTokens;
+    bool isMasked = false;
+    if (tile.chunkToken != KvTile::kNoChunk) {
+      nTokens = smaller(nTokens, block.seen[first + nQueries - 1] - tile.chunkToken);
+      if (nTokens <= 0) break;  // the rest is in the future
+      isMasked = block.seen[first] - tile.chunkToken < nTokens;
+    }
+    for (; end < tile.firstRow; ++end) {
+      for (std::int64_t q = 0; q < nQueries; q += kLanes) {
+        Simd::store(block.scores + end * kScoreQueries + q, Simd::set(kMaskedScore));
+      }
+    }
+    float ignored[kScoreQueries];
+    PairProduct product;
+    product.left = tile.keys.words;
+    product.leftRowStride = tile.keys.rowStride;
+    product.leftDepthStride = tile.keys.depthStride;
+    product.right = queries + first * block.headDim / 2;
+    product.rightStride = kScoreQueries;
+    product.result = block.scores + tile.firstRow * kScoreQueries;
+    product.resultStride = kScoreQueries;
+    product.rows = nTokens;
+    product.columns = nQueries;
+    product.depth = block.headDim / 2;
+    product.top = isMasked ? ignored : tops;
+    if (isMasked) {
+      for (std::int64_t q = 0; q < nQueries; q += kLanes) Simd::store(ignored + q, Simd::zero());
+    }
+    multiply(product);
+    if (isMasked) maskScores(tile, block, first, nQueries, nTokens, tops);
+    end = tile.firstRow + nTokens;
+  }
+  if (end % 2 != 0) {
+    for (std::int64_t q = 0; q < nQueries; q += kLanes) {
+      Simd::store(block.scores + end * kScoreQueries + q, Simd::set(kMaskedScore));
+    }
+  }
+  return (end + 1) / 2;
+}
+
+void addValues(const QueryBlock& block, std::int64_t first, std::int64_t nQueries,
+               std::int64_t nPairs, bool rescales) {
+  float* output = block.output + first * block.rowFloats;
+  if (rescales) {
+    for (std::int64_t q = 0; q < nQueries; ++q) {
+      scaleRow(output + q * block.rowFloats, block.rowFloats, block.factor[first + q]);
+    }
+  }
+  PairProduct product;
+  product.left = reinterpret_cast<const std::uint32_t*>(block.scores);
+  product.leftRowStride = 1;
+  product.leftDepthStride = kScoreQueries;
+  product.right = reinterpret_cast<const std::uint32_t*>(block.values);
+  product.rightStride = block.rowFloats;
+  product.result = output;
+  product.resultStride = block.rowFloats;
+  product.rows = nQueries;
+  product.columns = block.rowFloats;
+  product.depth = nPairs;
+  product.top = nullptr;
+  multiply(product);
+}
+
+}  // namespace
+
+void attendExpandedBf16(const KvTile* tiles, std::int64_t nTiles, const QueryBlock& block) {
+  PairTile expanded[kGroupTokens / kRowUnit];
+  auto* keys = reinterpret_cast<std::uint32_t*>(block.keys);
+  auto* values = reinterpret_cast<std::uint32_t*>(block.values);
+  std::int64_t row = 0;
+  for (std::int64_t i = 0; i < nTiles; ++i) {
+    const KvTile& tile = tiles[i];
+    expanded[i] = {pairKeys(tile, block, keys + row * block.rowFloats / 2), row, tile.nTokens,
+                   tile.chunkToken};
+    pairValues(tile, block, values + row / 2 * block.rowFloats);
+    row += roundedUp(tile.nTokens, kRowUnit);
+  }
+  float tops[kScoreQueries];
+  for (std::int64_t first = 0; first < block.nQueries; first += kScoreQueries) {
+    const std::int64_t nQueries = smaller(kScoreQueries, block.nQueries - first);
+    const std::int64_t nPairs = scoreGroup(expanded, nTiles, block, first, nQueries, tops);
+    if (nPairs == 0) continue;
+    const bool rescales = softmaxPairs(block, first, nQueries, nPairs, tops);
+    addValues(block, first, nQueries, nPairs, rescales);
+  }
+}
+
+/// [nQueries, rowFloats] to [part of kScoreQueries queries][headDim / 2, kScoreQueries] pairs.
+void arrangeQueriesBf16(const float* rows, std::int64_t nQueries, std::int64_t headDim,
+                        std::int64_t rowFloats, float* arranged) {
+  std::uint32_t row[kMaxHeadDim / 2];
+  for (std::int64_t first = 0; first < nQueries; first += kScoreQueries) {
+    auto* part = reinterpret_cast<std::uint32_t*>(arranged) + first * headDim / 2;
+    for (std::int64_t q = 0; q < kScoreQueries; ++q) {
+      const bool isQuery = first + q < nQueries;
+      for (std::int64_t c = 0; c < headDim; c += kLanes) {
+        const F numbers = isQuery ? Simd::load(rows + (first + q) * rowFloats + c) : Simd::zero();
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + c / 2),
+                            reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(numbers)));
+      }
+      for (std::int64_t pair = 0; pair < headDim / 2; ++pair) {
+        part[pair * kScoreQueries + q] = row[pair];
+      }
+    }
+  }
+}
+
+}  // namespace longhand::kernels
