@@ -11,7 +11,7 @@ namespace longhand::engine {
 
 std::unique_ptr<kernels::Backend> createBackend(const BackendOptions& options) {
   using kernels::CpuPath;
-  constexpr std::array<std::pair<std::string_view, CpuPath>, 5> kPaths = {{
+  constexpr std::array<std::pair<std::string_view, CpuPath>, 6> kPaths = {{
       {"auto", CpuPath::kAuto},
       {"portable", CpuPath::kPortable},
       {"avx2", CpuPath::kAvx2},

@@ -90,8 +90,20 @@ class CpuBackend final : public HostBackend {
 };
 
 double CpuBackend::operationsPerSecond() const {
-  const double perThread = path_ == CpuPath::kAvx512 ? 8e10 : path_ == CpuPath::kAvx2 ? 4e10 : 1e10;
-  return perThread * workers_->pool.threads();
+  const auto perThread = [this] {
+    switch (path_) {
+      case CpuPath::kAvx512Bf16:
+      case CpuPath::kAvx512Vnni:
+        return 3e11;
+      case CpuPath::kAvx512:
+        return 8e10;
+      case CpuPath::kAvx2:
+        return 4e10;
+      default:
+        return 1e10;
+    }
+  };
+  return perThread() * workers_->pool.threads();
 }
 
 void CpuBackend::embed(const WeightView& table, std::span<const std::int32_t> ids,
