@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/int8_kernels.h"
 #include "kernels/types.h"
 
 namespace longhand::kernels {
@@ -87,6 +88,8 @@ struct CpuKernels {
   // --- tile_impl.h ------------------------------------------------------------------------------
 
   void (*multiplyTile)(const TileJob& job);
+  /// Products of many tokens with NF4 in integers; nullptr where the set lacks the instructions.
+  const Int8Kernels* int8;
 
   // --- rms_norm_impl.h, rope_impl.h, silu_multiply_impl.h: one row
   // --------------------------------------------------------------

@@ -27,6 +27,7 @@ const CpuKernels& avx512Kernels() {
       .expandNf4 = expandNf4,
       .expandInt8 = expandInt8,
       .multiplyTile = multiplyTile,
+      .int8 = nullptr,
       .rmsNormRow = rmsNormRow,
       .ropeHead = ropeHead,
       .siluMultiplyRow = siluMultiplyRow,

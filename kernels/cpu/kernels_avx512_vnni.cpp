@@ -5,7 +5,10 @@
 //
 #include "kernels/cpu/simd_partial.h"
 //
+#include "kernels/cpu/int8_simd_avx512.h"
+//
 #include "kernels/cpu/expand_impl.h"
+#include "kernels/cpu/int8_tile_impl.h"
 #include "kernels/cpu/matvec_impl.h"
 #include "kernels/cpu/rms_norm_impl.h"
 #include "kernels/cpu/rope_impl.h"
@@ -28,6 +31,7 @@ const CpuKernels& avx512VnniKernels() {
       .expandNf4 = expandNf4,
       .expandInt8 = expandInt8,
       .multiplyTile = multiplyTile,
+      .int8 = &kInt8Kernels,
       .rmsNormRow = rmsNormRow,
       .ropeHead = ropeHead,
       .siluMultiplyRow = siluMultiplyRow,

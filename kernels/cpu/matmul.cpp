@@ -60,7 +60,9 @@ MatvecJob matvecJob(const MatrixView& input, const WeightView& weight, const Mat
 }  // namespace
 
 Matmul::Matmul(const CpuKernels& kernels, ThreadPool& pool)
-    : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {}
+    : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {
+  if (kernels.int8 != nullptr) int8_.emplace(*kernels.int8, pool);
+}
 
 void Matmul::multiply(const MatrixView& input, const WeightView& weight, const MatrixView& output,
                       bool accumulate) {
@@ -69,7 +71,9 @@ void Matmul::multiply(const MatrixView& input, const WeightView& weight, const M
   // NF4 rows that start inside a block are only expanded, as is int8.
   const bool canReadStored =
       !isQuantized(weight.type) || (weight.type == DataType::kNf4 && isWholeBlocks(weight));
-  if (input.rows > kMaxMatvecTokens || !canReadStored) {
+  if (input.rows > kMaxMatvecTokens && int8_.has_value() && Int8Matmul::accepts(weight)) {
+    int8_->multiply(input, weight, output, accumulate);
+  } else if (input.rows > kMaxMatvecTokens || !canReadStored) {
     multiplyMany(input, weight, output, accumulate);
   } else if (weight.type == DataType::kNf4) {
     multiplyNf4Few(input, weight, output, accumulate);

@@ -2,18 +2,21 @@
 // Matrix products of the CPU backend, over all threads.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/int8_matmul.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/types.h"
 
 namespace longhand::kernels {
 
 /// Multiplies with one set of kernels on one pool. Up to kMaxMatvecTokens tokens read the stored
-/// weights directly; more tokens use panels of weights expanded to float, each expanded once in a
-/// call. Owns the scratch for that: about 260 KiB a thread, more only for very wide inputs.
-/// One thread at a time calls.
+/// weights directly; more tokens of NF4 go to Int8Matmul where the kernels have integer products;
+/// else they use panels of weights expanded to float, each expanded once in a call. Owns the
+/// scratch for that: about 260 KiB a thread, more only for very wide inputs. One thread at a time
+/// calls.
 class Matmul {
  public:
   /// Both must outlive this.
@@ -41,6 +44,7 @@ class Matmul {
 
   const CpuKernels& kernels_;
   ThreadPool& pool_;
+  std::optional<Int8Matmul> int8_;
   std::vector<float> arrangedInput_;         // [nTokens, cols in whole NF4 chunks]
   std::vector<std::vector<float>> scratch_;  // of each thread
 };

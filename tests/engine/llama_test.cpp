@@ -174,6 +174,7 @@ void LlamaTest::everyWeightFormatEqualsItsReference() {
   const nlohmann::json ids = storiesReference().at("prompts");
   engine::EngineOptions options;
   options.weights = static_cast<engine::WeightFormat>(format);
+  options.cpuPath = "avx512";  // or the next simpler one: VNNI rounds the inputs of NF4 products
   const auto engine = loadEngine(modelPath(folder.toStdString()), unroundedCache(), options);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::string name = prompts[i].at("name");

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include <QtTest>
 
+#include "kernels/cpu/int8_matmul.h"
 #include "kernels/nf4.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/test_backends.h"
@@ -37,6 +39,43 @@ std::vector<double> absoluteSums(const WeightView& weight, const MatrixView& inp
   return sums;
 }
 
+// What rounding the factors of NF4 and int8 products to bytes may add to |error| (int8_matmul.h):
+// each input is off by at most 1/254 of its block's largest magnitude, each NF4 weight by
+// kMaxInt8CodebookError of its block's absmax, which is at most the block's largest magnitude.
+std::vector<double> integerErrors(const WeightView& weight, const MatrixView& input) {
+  constexpr std::int64_t kBlock = kNf4BlockSize;
+  std::vector<double> errors(static_cast<std::size_t>(input.rows * weight.rows));
+  if (!isQuantized(weight.type) || weight.cols % kBlock != 0) return errors;
+  std::vector<float> numbers(static_cast<std::size_t>(weight.cols));
+  for (std::int64_t r = 0; r < weight.rows; ++r) {
+    dequantizeRow(weight, r, numbers.data());
+    for (std::int64_t t = 0; t < input.rows; ++t) {
+      double error = 0;
+      for (std::int64_t first = 0; first < weight.cols; first += kBlock) {
+        double weightSum = 0;
+        double inputSum = 0;
+        double largestInput = 0;
+        double absmax = 0;
+        for (std::int64_t i = first; i < first + kBlock; ++i) {
+          const double w = std::abs(static_cast<double>(numbers[static_cast<std::size_t>(i)]));
+          const double x = std::abs(static_cast<double>(input.data[t * input.stride + i]));
+          weightSum += w;
+          inputSum += x;
+          largestInput = std::max(largestInput, x);
+          absmax = std::max(absmax, w);
+        }
+        const double inputError = largestInput / 254.0;
+        const double codebookError = static_cast<double>(kMaxInt8CodebookError);
+        const double weightError = weight.type == DataType::kNf4 ? absmax * codebookError : 0.0;
+        error += weightSum * inputError + inputSum * weightError +
+                 static_cast<double>(kBlock) * inputError * weightError;
+      }
+      errors[static_cast<std::size_t>(t * weight.rows + r)] = error;
+    }
+  }
+  return errors;
+}
+
 // Multiplies on both backends; what went wrong, or nothing.
 std::string multiplyAndCompare(Backend& backend, WeightForm form, std::int64_t rows,
                                std::int64_t cols, std::int64_t nTokens, bool accumulate) {
@@ -57,10 +96,15 @@ std::string multiplyAndCompare(Backend& backend, WeightForm form, std::int64_t r
   createReferenceBackend()->matmul(input.view(), weight.view(), expected.view(), accumulate);
 
   const std::vector<double> sums = absoluteSums(weight.view(), input.view());
+  const bool isInteger = backend.description().find("VNNI") != std::string::npos ||
+                         backend.description().find("BF16") != std::string::npos;
+  const std::vector<double> rounding =
+      isInteger ? integerErrors(weight.view(), input.view()) : std::vector<double>(sums.size());
   std::string problem = firstMismatch(actual, expected, [&](std::int64_t t, std::int64_t r) {
     const double sum = sums[static_cast<std::size_t>(t * rows + r)];
     const double total = std::abs(static_cast<double>(expected.at(t, r))) + sum;
-    return kUnitRoundoff * (roundingsOf(cols) * sum + 4.0 * total);
+    return kUnitRoundoff * (roundingsOf(cols) * sum + 4.0 * total) +
+           rounding[static_cast<std::size_t>(t * rows + r)];
   });
   if (problem.empty() && !actual.isPaddingUntouched()) problem = "wrote outside of the output";
   if (problem.empty()) return {};
