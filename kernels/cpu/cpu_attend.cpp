@@ -17,6 +17,9 @@ constexpr std::int64_t kMinTilesPerRun = 4;
 /// Multiply-adds a thread takes at a time: some 5 microseconds, what waking a thread costs.
 constexpr std::int64_t kMinProducts = 50'000;
 
+/// Pages between the one at work and the one asked for: some 200 ns, what memory takes to answer.
+constexpr std::int64_t kTilesAhead = 2;
+
 std::int64_t ceilDivide(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
 
 struct ExactSlice {
@@ -222,8 +225,12 @@ void CpuKv::attendTiles(const AttendJob& job, std::int64_t kvHead, std::int64_t 
                         QueryBlock& block, std::int32_t* visible) {
   Tiles tiles(job, kvHead, firstQuery + nQueries - 1);
   for (std::int64_t index = firstTile; index < endTile; ++index) {
-    const KvTile tile = tiles.at(index);
+    KvTile tile = tiles.at(index);
     if (tile.nTokens == 0) continue;
+    if (index + kTilesAhead < std::min(endTile, job.history.nPages)) {
+      const PageRef* pages = job.history.pages;
+      tile.aheadBytes = pages[index + kTilesAhead].data - pages[index].data;
+    }
     block.visible = nullptr;
     if (tile.chunkToken != KvTile::kNoChunk &&
         job.chunkTokens(firstQuery) < tile.chunkToken + tile.nTokens) {

@@ -40,6 +40,12 @@ class CpuKv {
               const KvView& history, const ExactSpan& chunk, std::int64_t chunkOffset,
               const MatrixView& output);
 
+  /// Whether attend() with that many queries a kv head rounds queries and probabilities to integers
+  /// where they meet codes, which adds less than a fifth of the error that the codes have already.
+  bool attendsByIntegers(std::int64_t nQueries) const {
+    return kernels_.attendsByIntegers && nQueries <= kMaxDirectQueries;
+  }
+
  private:
   struct alignas(64) Line {
     float values[16];

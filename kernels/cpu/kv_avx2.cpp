@@ -12,7 +12,7 @@ namespace longhand::kernels {
 
 constinit const KvKernels kAvx2KvKernels = {
     .name = "AVX2",
-    .attendDirect = attendDirect,
+    .attendDirect = attendDirect<FloatCodes>,
     .attendExpanded = attendExpanded,
     .arrangeQueries = arrangeQueries,
     .floatKernels = nullptr,

@@ -12,7 +12,7 @@ namespace longhand::kernels {
 
 constinit const KvKernels kAvx512KvKernels = {
     .name = "AVX-512",
-    .attendDirect = attendDirect,
+    .attendDirect = attendDirect<FloatCodes>,
     .attendExpanded = attendExpanded,
     .arrangeQueries = arrangeQueries,
     .floatKernels = nullptr,

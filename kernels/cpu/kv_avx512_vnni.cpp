@@ -5,6 +5,7 @@
 //
 #include "kernels/cpu/kv_common_impl.h"
 #include "kernels/cpu/kv_decode_impl.h"
+#include "kernels/cpu/kv_decode_vnni_impl.h"
 #include "kernels/cpu/kv_expand_impl.h"
 #include "kernels/cpu/kv_prefill_impl.h"
 #include "kernels/cpu/kv_quantize_impl.h"
@@ -13,7 +14,8 @@ namespace longhand::kernels {
 
 constinit const KvKernels kAvx512VnniKvKernels = {
     .name = "AVX-512 VNNI",
-    .attendDirect = attendDirect,
+    .attendsByIntegers = true,
+    .attendDirect = attendDirect<IntegerCodes>,
     .attendExpanded = attendExpanded,
     .arrangeQueries = arrangeQueries,
     .floatKernels = nullptr,

@@ -29,6 +29,12 @@ template <int kCount, typename Body>
   }
 }
 
+/// Asks for the line that lies `ahead` bytes from p, which need not be memory of this process.
+inline void prefetch(const void* p, std::ptrdiff_t ahead) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) +
+                                                   static_cast<std::uintptr_t>(ahead)));
+}
+
 // --- Codes ------------------------------------------------------------------------------------
 
 /// Code i of a word starts at this bit (page_layout.h).

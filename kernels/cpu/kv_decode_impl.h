@@ -320,18 +320,34 @@ void addExact(const KvTile& tile, const QueryBlock& block, const float* probabil
 
 // --- A tile ------------------------------------------------------------------------------------
 
-template <int kQueries>
+/// Codes become floats: exact up to float rounding, and what every instruction set has.
+struct FloatCodes {
+  template <int kNbits, int kQueries>
+  static void score(const KvTile& tile, const QueryBlock& block, float* scores) {
+    scoreCodes<kNbits, kQueries>(tile, block, scores);
+  }
+  template <int kQueries>
+  static void softmax(const KvTile& tile, const QueryBlock& block, float* scores) {
+    softmaxRows<kQueries>(tile, block, scores);
+  }
+  template <int kNbits, int kQueries>
+  static void add(const KvTile& tile, const QueryBlock& block, const float* probabilities) {
+    addCodes<kNbits, kQueries>(tile, block, probabilities);
+  }
+};
+
+template <typename Codes, int kQueries>
 void attendQueries(const KvTile& tile, const QueryBlock& block) {
   float* scores = block.scores;  // [kQueries, kMaxTileTokens]
   switch (tile.keyNbits) {
     case 8:
-      scoreCodes<8, kQueries>(tile, block, scores);
+      Codes::template score<8, kQueries>(tile, block, scores);
       break;
     case 4:
-      scoreCodes<4, kQueries>(tile, block, scores);
+      Codes::template score<4, kQueries>(tile, block, scores);
       break;
     case 2:
-      scoreCodes<2, kQueries>(tile, block, scores);
+      Codes::template score<2, kQueries>(tile, block, scores);
       break;
     default:
       if (tile.exactType == DataType::kF16) {
@@ -340,16 +356,16 @@ void attendQueries(const KvTile& tile, const QueryBlock& block) {
         scoreExact<FloatRows, kQueries>(tile, block, scores);
       }
   }
-  softmaxRows<kQueries>(tile, block, scores);
+  Codes::template softmax<kQueries>(tile, block, scores);
   switch (tile.valueNbits) {
     case 8:
-      addCodes<8, kQueries>(tile, block, scores);
+      Codes::template add<8, kQueries>(tile, block, scores);
       break;
     case 4:
-      addCodes<4, kQueries>(tile, block, scores);
+      Codes::template add<4, kQueries>(tile, block, scores);
       break;
     case 2:
-      addCodes<2, kQueries>(tile, block, scores);
+      Codes::template add<2, kQueries>(tile, block, scores);
       break;
     default:
       if (tile.exactType == DataType::kF16) {
@@ -360,16 +376,17 @@ void attendQueries(const KvTile& tile, const QueryBlock& block) {
   }
 }
 
+template <typename Codes>
 void attendDirect(const KvTile& tile, const QueryBlock& block) {
   switch (block.nQueries) {
     case 1:
-      return attendQueries<1>(tile, block);
+      return attendQueries<Codes, 1>(tile, block);
     case 2:
-      return attendQueries<2>(tile, block);
+      return attendQueries<Codes, 2>(tile, block);
     case 4:
-      return attendQueries<4>(tile, block);
+      return attendQueries<Codes, 4>(tile, block);
     default:
-      return attendQueries<8>(tile, block);
+      return attendQueries<Codes, 8>(tile, block);
   }
 }
 

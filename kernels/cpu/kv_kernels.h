@@ -36,6 +36,9 @@ struct KvTile {
   std::int64_t keyWords = 0;
   std::int64_t valueGroupSize = 0;
   std::int64_t nValueGroups = 0;
+  /// From this tile to one of the same format that will follow soon: kernels ask memory for it
+  /// while they work on this one, since no hardware guesses the way from page to page.
+  std::ptrdiff_t aheadBytes = 0;
   const std::byte* keys = nullptr;              // codes: [keyWords, groupSize] words
   const std::byte* values = nullptr;            // codes: [groupSize / (32/nbits), headDim] words
   const std::uint16_t* keyScales = nullptr;     // [headDim]
@@ -72,10 +75,14 @@ constexpr std::int64_t keyScratchFloats(std::int64_t rowFloats) {
 
 struct KvKernels {
   const char* name;
+  /// attendDirect() rounds queries and probabilities to integers where they meet codes: the error
+  /// is within a fifth of the cache's own (kv_decode_vnni_impl.h).
+  bool attendsByIntegers = false;
 
   /// Adds a tile to the running softmax, reading codes straight from the page: each scale is folded
   /// into the query (keys) or the probability (values), so a code costs a mask, a conversion and
-  /// one multiply-add for each query. For up to kMaxDirectQueries.
+  /// one multiply-add for each query; by integers, four codes cost a mask and a dot product. For up
+  /// to kMaxDirectQueries.
   void (*attendDirect)(const KvTile& tile, const QueryBlock& block);
   /// The same for many queries and a group of tiles, each rounded up to kRowUnit tokens, of
   /// kGroupTokens together: the tiles are expanded in scratch once, then come two matrix products.

@@ -12,7 +12,7 @@ namespace longhand::kernels {
 
 constinit const KvKernels kPortableKvKernels = {
     .name = "portable",
-    .attendDirect = attendDirect,
+    .attendDirect = attendDirect<FloatCodes>,
     .attendExpanded = attendExpanded,
     .arrangeQueries = arrangeQueries,
     .floatKernels = nullptr,

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/cpu_kv.h"
+#include "kernels/cpu/cpu_path.h"
 #include "kernels/half.h"
 #include "kernels/page_layout.h"
+#include "tests/kernels/kv_integer_error.h"
 
 namespace longhand::tests {
 namespace {
@@ -27,6 +30,8 @@ CachePair::CachePair(const kernels::AttentionShape& shape, const engine::KvCache
                      kernels::CpuPath path)
     : shape_(shape),
       inner_(kernels::createCpuBackend({1, path})),
+      hasIntegers_(kernels::kvKernelsFor(kernels::resolvePath(path)).attendsByIntegers &&
+                   shape.nHeads / shape.nKvHeads <= kernels::kMaxDirectQueries),
       backend_(*inner_),
       cache_(backend_, ledger_, shape, 1, config),
       twin_(shape, config) {}
@@ -52,11 +57,15 @@ std::vector<float> CachePair::exactValues(std::int64_t token, unsigned text) con
 /// A score is a float sum of headDim products, or of two such sums where codes are read in place.
 /// Its rounding errors add up to about e = 2^-24 |q| |k| / sqrt(headDim) with |q| = sqrt(headDim),
 /// so e = 2^-24 |k|, and move the output by up to 2 e max|v|; probabilities and exp add a few
-/// 2^-24 max|v| (as in tests/kernels/cpu_kv_test.cpp).
-double CachePair::tolerance() const {
+/// 2^-24 max|v| (as in tests/kernels/cpu_kv_test.cpp). Where codes meet integers, what that rounds
+/// comes on top.
+double CachePair::tolerance(const kernels::MatrixView& query, float scoreScale) const {
   const double keyRms = std::sqrt(keySquares_ / static_cast<double>(nKeys_));
   const double keyNorm = std::sqrt(static_cast<double>(shape_.headDim)) * keyRms;
-  return 0x1p-24 * (2.0 * keyNorm + 8.0) * static_cast<double>(largestValue_);
+  const double ofFloats = 0x1p-24 * (2.0 * keyNorm + 8.0) * static_cast<double>(largestValue_);
+  if (!hasIntegers_) return ofFloats;
+  return ofFloats + integerError(shape_, scoreScale, query, cache_.view(0))
+                        .tolerance(static_cast<double>(largestValue_));
 }
 
 bool CachePair::feed(std::int64_t count, std::int64_t nQueries, unsigned text) {
@@ -115,8 +124,9 @@ bool CachePair::compareAttention(const std::vector<float>& keys, const std::vect
   backend_.attend(shape_, scoreScale, {query.data(), 1, cols, cols}, cache_.view(0), chunk, row,
                   {output.data(), 1, cols, cols});
   const std::vector<double> expected = twin_.attend(query, keys, values, row + 1);
+  const double allowed = tolerance({query.data(), 1, cols, cols}, scoreScale);
   for (std::size_t i = 0; i < output.size(); ++i) {
-    if (std::abs(static_cast<double>(output[i]) - expected[i]) <= tolerance()) continue;
+    if (std::abs(static_cast<double>(output[i]) - expected[i]) <= allowed) continue;
     failure_ = "token " + std::to_string(twin_.length() + row) + ", output " + std::to_string(i) +
                ": " + std::to_string(output[i]) + ", not " + std::to_string(expected[i]);
     return false;

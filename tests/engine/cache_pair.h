@@ -65,10 +65,11 @@ class CachePair {
  private:
   bool compareAttention(const std::vector<float>& keys, const std::vector<float>& values,
                         const kernels::ExactSpan& chunk, std::int64_t row, unsigned text);
-  double tolerance() const;
+  double tolerance(const kernels::MatrixView& query, float scoreScale) const;
 
   kernels::AttentionShape shape_;
   std::unique_ptr<kernels::Backend> inner_;
+  bool hasIntegers_;  // attention to few queries rounds them where they meet codes
   PoisoningBackend backend_;
   engine::MemoryLedger ledger_;
   engine::KvCache cache_;

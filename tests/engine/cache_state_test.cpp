@@ -8,6 +8,8 @@
 #include "tests/engine/cache_pair.h"
 #include "tests/engine/engine_harness.h"
 
+Q_DECLARE_METATYPE(longhand::engine::KvCacheConfig)
+
 namespace longhand {
 
 using namespace tests;  // NOLINT: a test file
@@ -162,8 +164,6 @@ void CacheStateTest::anotherChatLeavesNoTrace() {
 }
 
 }  // namespace longhand
-
-Q_DECLARE_METATYPE(longhand::engine::KvCacheConfig)
 
 QTEST_APPLESS_MAIN(longhand::CacheStateTest)
 #include "cache_state_test.moc"
