@@ -26,7 +26,7 @@ struct Int8Simd {
   static Float broadcast(float x) { return _mm512_set1_ps(x); }
   static Float load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Float v) { _mm512_storeu_ps(p, v); }
-  /// The first `count` lanes, 1 to kLanes; the others are 0.
+  /// The first `count` lanes, 0 to kLanes; the others are 0.
   static Float loadFirst(const float* p, std::int64_t count) {
     return _mm512_maskz_loadu_ps(firstLanes(count), p);
   }

@@ -94,21 +94,27 @@ inline void expandInt8Panel(const Int8ExpandJob& job, std::uint8_t* weights) {
 
 // --- Product -------------------------------------------------------------------------------------
 
-template <int kTokens>
+// kIsWhole: the panel has all its rows.
+template <int kTokens, bool kIsWhole>
 void multiplyInt8Group(const Int8PanelJob& job, std::int64_t token) {
   constexpr int kVectors = Int8Simd::kRowVectors;
   constexpr std::int64_t kLanes = Int8Simd::kLanes;
   float* const output = job.output + token * job.outputStride;
-  const std::int64_t lastLanes = (job.nRows - 1) % kLanes + 1;
+  // Rows of vector v that exist.
+  const auto lanesOf = [&job](int v) {
+    const std::int64_t left = job.nRows - v * kLanes;
+    return left < 0 ? 0 : left < kLanes ? left : kLanes;
+  };
   Int8Simd::Float sums[kTokens][kVectors];
   for (int t = 0; t < kTokens; ++t) {
     const float* const row = output + t * job.outputStride;
     for (int v = 0; v < kVectors; ++v) {
-      const std::int64_t r = v * kLanes;
-      sums[t][v] = Int8Simd::zero();
-      if (job.accumulate && r < job.nRows) {
-        sums[t][v] = r + kLanes <= job.nRows ? Int8Simd::load(row + r)
-                                             : Int8Simd::loadFirst(row + r, lastLanes);
+      if (!job.accumulate) {
+        sums[t][v] = Int8Simd::zero();
+      } else if constexpr (kIsWhole) {
+        sums[t][v] = Int8Simd::load(row + v * kLanes);
+      } else {
+        sums[t][v] = Int8Simd::loadFirst(row + v * kLanes, lanesOf(v));
       }
     }
   }
@@ -151,24 +157,32 @@ void multiplyInt8Group(const Int8PanelJob& job, std::int64_t token) {
   for (int t = 0; t < kTokens; ++t) {
     float* const row = output + t * job.outputStride;
     for (int v = 0; v < kVectors; ++v) {
-      const std::int64_t r = v * kLanes;
-      if (r + kLanes <= job.nRows) {
-        Int8Simd::store(row + r, sums[t][v]);
-      } else if (r < job.nRows) {
-        Int8Simd::storeFirst(row + r, sums[t][v], lastLanes);
+      if constexpr (kIsWhole) {
+        Int8Simd::store(row + v * kLanes, sums[t][v]);
+      } else {
+        Int8Simd::storeFirst(row + v * kLanes, sums[t][v], lanesOf(v));
       }
     }
   }
 }
 
-inline void multiplyPanel(const Int8PanelJob& job) {
+template <bool kIsWhole>
+void multiplyInt8Tokens(const Int8PanelJob& job) {
   static_assert(Int8Simd::kTokens == 3);
   std::int64_t token = job.firstToken;
   for (; token + Int8Simd::kTokens <= job.lastToken; token += Int8Simd::kTokens) {
-    multiplyInt8Group<Int8Simd::kTokens>(job, token);
+    multiplyInt8Group<Int8Simd::kTokens, kIsWhole>(job, token);
   }
-  if (job.lastToken - token == 2) multiplyInt8Group<2>(job, token);
-  if (job.lastToken - token == 1) multiplyInt8Group<1>(job, token);
+  if (job.lastToken - token == 2) multiplyInt8Group<2, kIsWhole>(job, token);
+  if (job.lastToken - token == 1) multiplyInt8Group<1, kIsWhole>(job, token);
+}
+
+inline void multiplyPanel(const Int8PanelJob& job) {
+  if (job.nRows == kInt8PanelRows) {
+    multiplyInt8Tokens<true>(job);
+  } else {
+    multiplyInt8Tokens<false>(job);
+  }
 }
 
 inline constexpr Int8Kernels kInt8Kernels = {
