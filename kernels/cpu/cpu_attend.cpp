@@ -10,7 +10,8 @@
 namespace longhand::kernels {
 namespace {
 
-/// Items of work that 16 threads keep busy, also when items differ in length.
+/// Items of work that 16 threads keep busy, also when items differ in length. Merging large blocks
+/// costs time and memory: there, half as many.
 constexpr std::int64_t kWantedItems = 64;
 /// A run shorter than this costs more to merge than it gains.
 constexpr std::int64_t kMinTilesPerRun = 4;
@@ -59,6 +60,9 @@ struct CpuKv::AttendJob {
   std::int64_t chunkTiles(std::int64_t lastQuery) const {
     return ceilDivide(chunkTokens(lastQuery), kExactTileTokens);
   }
+  std::int64_t firstQuery(std::int64_t group) const {
+    return (nBlocks - 1 - group % nBlocks) * blockQueries;
+  }
   const float* queryRow(std::int64_t kvHead, std::int64_t query) const {
     return queries.data + query / queriesPerKvHead * queries.stride + column(kvHead, query);
   }
@@ -92,7 +96,7 @@ void CpuKv::attend(const AttentionShape& shape, float scoreScale, const MatrixVi
   job.blockQueries =
       job.isDirect
           ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(job.nQueries)))
-          : std::min(kExpandedQueries, ceilDivide(job.nQueries, kRowUnit) * kRowUnit);
+          : std::min(job.expanded->expandedQueries, ceilDivide(job.nQueries, kRowUnit) * kRowUnit);
   job.nBlocks = ceilDivide(job.nQueries, job.blockQueries);
   for (const ExactSpan& span : history.exact) {
     for (std::int64_t first = 0; first < span.nTokens; first += kExactTileTokens) {
@@ -102,8 +106,9 @@ void CpuKv::attend(const AttentionShape& shape, float scoreScale, const MatrixVi
   // From the work alone, not from the number of threads: results are the same on any machine.
   const std::int64_t nTiles = job.historyTiles() + job.chunkTiles(job.nQueries - 1);
   const std::int64_t nGroups = shape.nKvHeads * job.nBlocks;
-  job.nRuns = std::max<std::int64_t>(
-      1, std::min(ceilDivide(kWantedItems, nGroups), nTiles / kMinTilesPerRun));
+  job.nRuns =
+      std::max<std::int64_t>(1, std::min(ceilDivide(kWantedItems / (job.isDirect ? 1 : 2), nGroups),
+                                         nTiles / kMinTilesPerRun));
 
   reserveScratch(shape.headDim);
   const std::int64_t nItems = nGroups * job.nRuns;
@@ -126,12 +131,13 @@ void CpuKv::attend(const AttentionShape& shape, float scoreScale, const MatrixVi
   }
 }
 
-/// Item: kv head, block of queries, run of tiles, the run fastest.
+/// Item: kv head, block of queries, run of tiles, the run fastest. Late blocks come first: they see
+/// more of the chunk, and the longest work shall not begin last.
 void CpuKv::attendItem(const AttendJob& job, std::int64_t item, const Scratch& scratch) {
   const std::int64_t run = item % job.nRuns;
   const std::int64_t group = item / job.nRuns;
   const std::int64_t kvHead = group / job.nBlocks;
-  const std::int64_t firstQuery = group % job.nBlocks * job.blockQueries;
+  const std::int64_t firstQuery = job.firstQuery(group);
   const std::int64_t nQueries = std::min(job.blockQueries, job.nQueries - firstQuery);
   const std::int64_t headDim = job.shape.headDim;
 
@@ -276,7 +282,7 @@ void CpuKv::attendGroups(const AttendJob& job, std::int64_t kvHead, std::int64_t
 /// output = sum of the runs' outputs / sum of their sums, each times 2^(largest - overall largest).
 void CpuKv::mergeRuns(const AttendJob& job, std::int64_t group) {
   const std::int64_t kvHead = group / job.nBlocks;
-  const std::int64_t firstQuery = group % job.nBlocks * job.blockQueries;
+  const std::int64_t firstQuery = job.firstQuery(group);
   const std::int64_t nQueries = std::min(job.blockQueries, job.nQueries - firstQuery);
   const std::int64_t headDim = job.shape.headDim;
   const auto partialOf = [&](std::int64_t run) -> const float* {

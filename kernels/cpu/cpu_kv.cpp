@@ -171,6 +171,7 @@ const KvKernels& kvKernelsFor(CpuPath path) {
       kernels.attendExpanded = attendExpandedBf16;
       kernels.arrangeQueries = arrangeQueriesBf16;
       kernels.floatKernels = &kAvx512VnniKvKernels;
+      kernels.expandedQueries = kExpandedQueries;
       return kernels;
     }();
     return kKernels;

@@ -16,6 +16,7 @@ constinit const KvKernels kAvx2KvKernels = {
     .attendExpanded = attendExpanded,
     .arrangeQueries = arrangeQueries,
     .floatKernels = nullptr,
+    .expandedQueries = 256,
     .expandKeys = expandKeys,
     .expandValues = expandValues,
     .quantizeKeys = quantizeKeys,

@@ -1,13 +1,17 @@
-// Attention of many queries in bfloat16: AVX-512 with BF16, compiled with flags of its own
-// (CMakeLists.txt). The rest of that path is AVX-512 VNNI's.
+// Attention of many queries in 16-bit numbers: AVX-512 with VNNI and BF16, compiled with flags of
+// its own (CMakeLists.txt). The rest of that path is AVX-512 VNNI's.
 //
-// vdpbf16ps adds two products of bfloat16 to each of sixteen floats: twice the rate of float. As in
-// kv_prefill_impl.h, with pairs of neighbours along the sum in each 32-bit word:
+// vpdpwssd and vdpbf16ps add two products of 16-bit numbers to each of sixteen sums: twice the rate
+// of float. As in kv_prefill_impl.h, with pairs of neighbours along the sum in each 32-bit word:
 //   scores [tokens, queries] = keys [tokens, channel pairs] * queries^T [channel pairs, queries]
 //   output [queries, channels] += probabilities [queries, token pairs] * values [token pairs, ...]
 // A whole group of tiles (kGroupTokens) is expanded once for a block of queries, and goes through
-// one softmax for each kScoreQueries of them. Sums stay in float; keys, values, queries and
-// probabilities are rounded to 8 bits of mantissa: relative error 2^-9.
+// one softmax for each kScoreQueries of them.
+//
+// Scores decide exponentially and sum outlier channels, so they get integers: each query and key is
+// scaled to length kIntegerLength, hence no sum can leave 32 bits (Cauchy and Schwarz), and the
+// error of a score is about 2^-16 |q| |k|. Probabilities and values are bfloat16 (relative error
+// 2^-9), and their sums float.
 
 #include "kernels/cpu/kv_simd_avx512.h"
 //
@@ -16,11 +20,15 @@
 namespace longhand::kernels {
 namespace {
 
-/// Two bfloat16 in each lane, the one with the lower index along the sum in the lower half.
+/// Two 16-bit numbers in each lane, the one with the lower index along the sum in the lower half.
 using Pairs = __m512i;
 
-/// Below kNoScore, and finite: 2^(this - any largest score) is 0.
-constexpr float kMaskedScore = -2.0e30F;
+constexpr float kMaskedScore = -__builtin_huge_valf();
+
+/// Length of an integer query or key: 2^15, less what rounding may add to a number of 256 channels.
+constexpr float kIntegerLength = 32752.0F;
+/// Added to squared lengths: 0 gets a finite scale, and longer vectors do not notice.
+constexpr float kTinySquare = 1.0e-30F;
 
 Pairs loadPairs(const std::uint32_t* p) { return _mm512_loadu_si512(p); }
 void storePairs(std::uint32_t* p, Pairs v) { _mm512_storeu_si512(p, v); }
@@ -33,13 +41,18 @@ void storePairs(std::uint32_t* p, Pairs v) { _mm512_storeu_si512(p, v); }
   return _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(halves));
 }
 
+[[gnu::always_inline]] inline Pairs pairUpIntegers(F first, F second) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_cvtps_epi32(first),
+                                 _mm512_slli_epi32(_mm512_cvtps_epi32(second), 16));
+}
+
 [[gnu::always_inline]] inline F dot(F sum, Pairs a, Pairs b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-// --- Matrix product ----------------------------------------------------------------------------
+// --- Matrix products ---------------------------------------------------------------------------
 
-/// result (+)= left [rows, depth] * right [depth, columns], depth in pairs.
+/// left [rows, depth] * right [depth, columns], depth in pairs.
 struct PairProduct {
   const std::uint32_t* left;
   std::int64_t leftRowStride;
@@ -51,18 +64,38 @@ struct PairProduct {
   std::int64_t rows;
   std::int64_t columns;  // a multiple of kLanes
   std::int64_t depth;
-  float* top;  // [columns] raised to the largest result of each column; nullptr: add to result
+  const float* rowScales;  // integers only: [rows]
+  float* top;              // integers only: [columns] raised to the largest results
 };
 
-template <int kRows, int kColumns>
+/// result += products of bfloat16.
+struct BfloatSums {
+  using Sum = F;
+  static Sum begin(const PairProduct&, const float* result) { return Simd::load(result); }
+  static Sum add(Sum sum, Pairs a, Pairs b) { return dot(sum, a, b); }
+  static F end(const PairProduct&, std::int64_t, Sum sum) { return sum; }
+  static constexpr bool kHasTop = false;
+};
+
+/// result = rowScale * products of integers.
+struct IntegerSums {
+  using Sum = __m512i;
+  static Sum begin(const PairProduct&, const float*) { return _mm512_setzero_si512(); }
+  static Sum add(Sum sum, Pairs a, Pairs b) { return _mm512_dpwssd_epi32(sum, a, b); }
+  static F end(const PairProduct& p, std::int64_t row, Sum sum) {
+    return Simd::mul(_mm512_cvtepi32_ps(sum), Simd::set(p.rowScales[row]));
+  }
+  static constexpr bool kHasTop = true;
+};
+
+template <typename Sums, int kRows, int kColumns>
 [[gnu::always_inline]] inline void multiplyBlock(const PairProduct& p, std::int64_t row,
                                                  std::int64_t column) {
-  F sums[kRows][kColumns];
+  typename Sums::Sum sums[kRows][kColumns];
   float* result = p.result + row * p.resultStride + column;
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kColumns; ++c) {
-      sums[r][c] =
-          p.top == nullptr ? Simd::load(result + r * p.resultStride + c * kLanes) : Simd::zero();
+      sums[r][c] = Sums::begin(p, result + r * p.resultStride + c * kLanes);
     }
   }
   const std::uint32_t* left = p.left + row * p.leftRowStride;
@@ -72,78 +105,134 @@ template <int kRows, int kColumns>
     for (int c = 0; c < kColumns; ++c) rightRow[c] = loadPairs(right + c * kLanes);
     for (int r = 0; r < kRows; ++r) {
       const Pairs value = _mm512_set1_epi32(static_cast<int>(left[r * p.leftRowStride]));
-      for (int c = 0; c < kColumns; ++c) sums[r][c] = dot(sums[r][c], value, rightRow[c]);
+      for (int c = 0; c < kColumns; ++c) sums[r][c] = Sums::add(sums[r][c], value, rightRow[c]);
     }
     left += p.leftDepthStride;
     right += p.rightStride;
   }
   for (int c = 0; c < kColumns; ++c) {
+    F top = Simd::zero();
+    if constexpr (Sums::kHasTop) top = Simd::load(p.top + column + c * kLanes);
     for (int r = 0; r < kRows; ++r) {
-      Simd::store(result + r * p.resultStride + c * kLanes, sums[r][c]);
+      const F sum = Sums::end(p, row + r, sums[r][c]);
+      Simd::store(result + r * p.resultStride + c * kLanes, sum);
+      if constexpr (Sums::kHasTop) top = Simd::max(top, sum);
     }
-    if (p.top != nullptr) {
-      F top = Simd::load(p.top + column + c * kLanes);
-      for (int r = 0; r < kRows; ++r) top = Simd::max(top, sums[r][c]);
-      Simd::store(p.top + column + c * kLanes, top);
-    }
+    if constexpr (Sums::kHasTop) Simd::store(p.top + column + c * kLanes, top);
   }
 }
 
 /// 6 x 4 sums, 4 right vectors and a left one fill 29 of 32 registers.
-template <int kColumns>
+template <typename Sums, int kColumns>
 void multiplyColumns(const PairProduct& p, std::int64_t column) {
   std::int64_t row = 0;
-  for (; row + 6 <= p.rows; row += 6) multiplyBlock<6, kColumns>(p, row, column);
-  for (; row + 4 <= p.rows; row += 4) multiplyBlock<4, kColumns>(p, row, column);
-  for (; row + 2 <= p.rows; row += 2) multiplyBlock<2, kColumns>(p, row, column);
-  for (; row < p.rows; ++row) multiplyBlock<1, kColumns>(p, row, column);
+  for (; row + 6 <= p.rows; row += 6) multiplyBlock<Sums, 6, kColumns>(p, row, column);
+  for (; row + 4 <= p.rows; row += 4) multiplyBlock<Sums, 4, kColumns>(p, row, column);
+  for (; row + 2 <= p.rows; row += 2) multiplyBlock<Sums, 2, kColumns>(p, row, column);
+  for (; row < p.rows; ++row) multiplyBlock<Sums, 1, kColumns>(p, row, column);
 }
 
+template <typename Sums>
 void multiply(const PairProduct& p) {
+  constexpr std::int64_t k4 = 4 * kLanes;
+  constexpr std::int64_t k2 = 2 * kLanes;
   std::int64_t column = 0;
-  for (; column + 4 * kLanes <= p.columns; column += 4 * kLanes) multiplyColumns<4>(p, column);
-  for (; column + 2 * kLanes <= p.columns; column += 2 * kLanes) multiplyColumns<2>(p, column);
-  for (; column < p.columns; column += kLanes) multiplyColumns<1>(p, column);
+  for (; column + k4 <= p.columns; column += k4) multiplyColumns<Sums, 4>(p, column);
+  for (; column + k2 <= p.columns; column += k2) multiplyColumns<Sums, 2>(p, column);
+  for (; column < p.columns; column += kLanes) multiplyColumns<Sums, 1>(p, column);
 }
 
 // --- Expansion ---------------------------------------------------------------------------------
 
-/// Keys of one tile as the left side of a product.
+/// Integer keys of one tile as the left side of a product.
 struct PairKeys {
   std::uint32_t* words;
   std::int64_t rowStride;    // from token to token
   std::int64_t depthStride;  // from channel pair to channel pair
 };
 
-/// Exact keys: [tokens, rowFloats / 2].
+/// Four rows of numbers to integers of the length kIntegerLength, two to a word: rows [4, headDim]
+/// to words [4, wordStride]. `scales` [4]: what an integer stands for.
 template <typename Rows>
-void pairExactKeys(const KvTile& tile, const QueryBlock& block, std::uint32_t* words) {
-  const auto* row = rowsOf<Rows>(tile.keys);
-  for (std::int64_t t = 0; t < tile.nTokens; ++t) {
-    for (std::int64_t c = 0; c < block.headDim; c += kLanes) {
-      const F numbers = loadUpTo<Rows>(row + c, block.headDim - c);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + c / 2),
-                          reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(numbers)));
+[[gnu::always_inline]] inline void pairRows(const typename Rows::Element* const* rows,
+                                            std::int64_t headDim, std::uint32_t* words,
+                                            std::int64_t wordStride, float* scales) {
+  F squares[4] = {Simd::zero(), Simd::zero(), Simd::zero(), Simd::zero()};
+  for (std::int64_t c = 0; c < headDim; c += kLanes) {
+    for (int r = 0; r < 4; ++r) {
+      const F numbers = loadUpTo<Rows>(rows[r] + c, headDim - c);
+      squares[r] = Simd::fma(numbers, numbers, squares[r]);
     }
-    row += block.headDim;
-    words += block.rowFloats / 2;
   }
+  float sums[4];
+  Simd::reduceAdd4(squares[0], squares[1], squares[2], squares[3], sums);
+  const __m128 lengths = _mm_sqrt_ps(_mm_add_ps(_mm_loadu_ps(sums), _mm_set1_ps(kTinySquare)));
+  _mm_storeu_ps(scales, _mm_mul_ps(lengths, _mm_set1_ps(1.0F / kIntegerLength)));
+  float inverses[4];
+  _mm_storeu_ps(inverses, _mm_div_ps(_mm_set1_ps(kIntegerLength), lengths));
+  for (int r = 0; r < 4; ++r) {
+    const F inverse = Simd::set(inverses[r]);
+    std::uint32_t* to = words + r * wordStride;
+    for (std::int64_t c = 0; c < headDim; c += kLanes) {
+      const F numbers = Simd::mul(loadUpTo<Rows>(rows[r] + c, headDim - c), inverse);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + c / 2),
+                          _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(numbers)));
+    }
+  }
+}
+
+/// Exact keys: [tokens rounded up to 4, rowFloats / 2]; what rounds up repeats the last token.
+template <typename Rows>
+void pairExactKeys(const KvTile& tile, const QueryBlock& block, std::uint32_t* words,
+                   float* scales) {
+  const auto* keys = rowsOf<Rows>(tile.keys);
+  for (std::int64_t t = 0; t < tile.nTokens; t += 4) {
+    const typename Rows::Element* rows[4];
+    for (std::int64_t r = 0; r < 4; ++r) {
+      rows[r] = keys + smaller(t + r, tile.nTokens - 1) * block.headDim;
+    }
+    pairRows<Rows>(rows, block.headDim, words + t * block.rowFloats / 2, block.rowFloats / 2,
+                   scales + t);
+  }
+}
+
+/// Length that no key of the page exceeds.
+template <int kNbits>
+float longestKey(const KvTile& tile, std::int64_t headDim) {
+  F squares = Simd::zero();
+  for (std::int64_t c = 0; c < headDim; c += kLanes) {
+    const F scale = loadUpTo<HalfRows>(tile.keyScales + c, headDim - c);
+    const F min = tile.keyMins != nullptr ? loadUpTo<HalfRows>(tile.keyMins + c, headDim - c)
+                                          : Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
+    const F max = Simd::fma(scale, Simd::set(static_cast<float>((1 << kNbits) - 1)), min);
+    const F most = Simd::max(Simd::abs(min), Simd::abs(max));
+    squares = Simd::fma(most, most, squares);
+  }
+  return __builtin_sqrtf(Simd::reduceAdd(squares) + kTinySquare);
 }
 
 /// Codes: [channel pairs, tokens rounded up to kRowUnit].
 template <int kNbits>
-void pairKeyCodes(const KvTile& tile, std::int64_t headDim, std::int64_t depthStride,
-                  std::uint32_t* words) {
+PairKeys pairKeyCodes(const KvTile& tile, std::int64_t headDim, std::uint32_t* words,
+                      float* tokenScales) {
   constexpr int kPerWord = 32 / kNbits;
+  const std::int64_t depthStride = roundedUp(tile.nTokens, kRowUnit);
+  const float length = longestKey<kNbits>(tile, headDim);
+  const F unit = Simd::set(kIntegerLength / length);
+  for (std::int64_t t = 0; t < tile.nTokens; t += kLanes) {
+    Simd::store(tokenScales + t, Simd::set(length / kIntegerLength));
+  }
   for (std::int64_t w = 0; w < tile.keyWords; ++w) {
     const std::int64_t first = w * kPerWord;
     const std::int64_t count = smaller(kPerWord, headDim - first);
     float scales[kRowUnit];
     float mins[kRowUnit];
-    const F scale = loadUpTo<HalfRows>(tile.keyScales + first, count);
+    const F scale = Simd::mul(loadUpTo<HalfRows>(tile.keyScales + first, count), unit);
+    const F min = tile.keyMins != nullptr
+                      ? Simd::mul(loadUpTo<HalfRows>(tile.keyMins + first, count), unit)
+                      : Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
     Simd::store(scales, scale);
-    Simd::store(mins, tile.keyMins != nullptr ? loadUpTo<HalfRows>(tile.keyMins + first, count)
-                                              : Simd::mul(scale, Simd::set(symmetricMin(kNbits))));
+    Simd::store(mins, min);
     const std::byte* codes = tile.keys + w * tile.groupSize * 4;
     for (std::int64_t t = 0; t < tile.nTokens; t += kLanes) {
       const U row = Simd::loadWords(codes + t * 4);
@@ -154,30 +243,29 @@ void pairKeyCodes(const KvTile& tile, std::int64_t headDim, std::int64_t depthSt
               Simd::fma(codeValue<kNbits, i>(row), Simd::set(scales[i]), Simd::set(mins[i]));
           const F b = Simd::fma(codeValue<kNbits, i + 1>(row), Simd::set(scales[i + 1]),
                                 Simd::set(mins[i + 1]));
-          storePairs(words + (first + i) / 2 * depthStride + t, pairUp(a, b));
+          storePairs(words + (first + i) / 2 * depthStride + t, pairUpIntegers(a, b));
         }
       });
     }
   }
+  return {words, 1, depthStride};
 }
 
-PairKeys pairKeys(const KvTile& tile, const QueryBlock& block, std::uint32_t* words) {
-  const std::int64_t depthStride = roundedUp(tile.nTokens, kRowUnit);
+/// `scales` [nTokens rounded up to kRowUnit]: what an integer of each token stands for.
+PairKeys pairKeys(const KvTile& tile, const QueryBlock& block, std::uint32_t* words,
+                  float* scales) {
   switch (tile.keyNbits) {
     case 8:
-      pairKeyCodes<8>(tile, block.headDim, depthStride, words);
-      return {words, 1, depthStride};
+      return pairKeyCodes<8>(tile, block.headDim, words, scales);
     case 4:
-      pairKeyCodes<4>(tile, block.headDim, depthStride, words);
-      return {words, 1, depthStride};
+      return pairKeyCodes<4>(tile, block.headDim, words, scales);
     case 2:
-      pairKeyCodes<2>(tile, block.headDim, depthStride, words);
-      return {words, 1, depthStride};
+      return pairKeyCodes<2>(tile, block.headDim, words, scales);
     default:
       if (tile.exactType == DataType::kF16) {
-        pairExactKeys<HalfRows>(tile, block, words);
+        pairExactKeys<HalfRows>(tile, block, words, scales);
       } else {
-        pairExactKeys<FloatRows>(tile, block, words);
+        pairExactKeys<FloatRows>(tile, block, words, scales);
       }
       return {words, block.rowFloats / 2, 1};
   }
@@ -276,24 +364,28 @@ void pairValues(const KvTile& tile, const QueryBlock& block, std::uint32_t* word
   return _mm512_scalef_ps(power, x);  // times 2^floor(x)
 }
 
-/// Scores [2 * nPairs, kScoreQueries] to probabilities in their place, [nPairs, kScoreQueries]
-/// pairs. Returns whether earlier sums must be multiplied with block.factor[q].
+/// Scores [2 * nPairs, kScoreQueries], still to be multiplied with queryScales[q], to probabilities
+/// in their place, [nPairs, kScoreQueries] pairs. Returns whether earlier sums must be multiplied
+/// with block.factor[q].
 bool softmaxPairs(const QueryBlock& block, std::int64_t firstQuery, std::int64_t nQueries,
-                  std::int64_t nPairs, const float* tops) {
+                  std::int64_t nPairs, const float* queryScales, const float* tops) {
   const Pairs ones = _mm512_set1_epi32(0x3f803f80);
   bool rescales = false;
   for (std::int64_t q = 0; q < nQueries; q += kLanes) {
     const std::int64_t query = firstQuery + q;
     const F before = Simd::load(block.largest + query);
-    const F top = Simd::max(before, Simd::load(tops + q));
+    const F scale = Simd::load(queryScales + q);
+    const F top = Simd::max(before, Simd::mul(Simd::load(tops + q), scale));
     const F factor = powerOfTwo(Simd::sub(before, top));
     rescales = rescales || Simd::reduceMax(Simd::sub(top, before)) > 0.0F;
     F sum = Simd::mul(Simd::load(block.sum + query), factor);
+    const F minusTop = Simd::sub(Simd::zero(), top);
     float* scores = block.scores + q;
     auto* pairs = reinterpret_cast<std::uint32_t*>(scores);
     for (std::int64_t pair = 0; pair < nPairs; ++pair) {
-      const F first = coarsePowerOfTwo(Simd::sub(Simd::load(scores), top));
-      const F second = coarsePowerOfTwo(Simd::sub(Simd::load(scores + kScoreQueries), top));
+      const F first = coarsePowerOfTwo(Simd::fma(Simd::load(scores), scale, minusTop));
+      const F second =
+          coarsePowerOfTwo(Simd::fma(Simd::load(scores + kScoreQueries), scale, minusTop));
       const Pairs probabilities = pairUp(first, second);
       sum = dot(sum, probabilities, ones);
       storePairs(pairs, probabilities);
@@ -308,6 +400,13 @@ bool softmaxPairs(const QueryBlock& block, std::int64_t firstQuery, std::int64_t
 }
 
 // --- A group of tiles --------------------------------------------------------------------------
+
+/// Queries as arrangeQueriesBf16() leaves them: first what an integer of each query stands for,
+/// then [part of kScoreQueries queries][headDim / 2, kScoreQueries] pairs.
+const std::uint32_t* queryPairs(const QueryBlock& block, std::int64_t first) {
+  return reinterpret_cast<const std::uint32_t*>(block.queries + kExpandedQueries) +
+         first * block.headDim / 2;
+}
 
 /// A tile of the group, expanded.
 struct PairTile {
@@ -338,10 +437,11 @@ void maskScores(const PairTile& tile, const QueryBlock& block, std::int64_t firs
 
 /// Scores of queries [first, first + nQueries) and the group's tokens. Returns the number of token
 /// pairs that the queries see; rows between tiles are masked.
-std::int64_t scoreGroup(const PairTile* tiles, std::int64_t nTiles, const QueryBlock& block,
-                        std::int64_t first, std::int64_t nQueries, float* tops) {
-  for (std::int64_t q = 0; q < nQueries; q += kLanes) Simd::store(tops + q, Simd::set(kNoScore));
-  const auto* queries = reinterpret_cast<const std::uint32_t*>(block.queries);
+std::int64_t scoreGroup(const PairTile* tiles, std::int64_t nTiles, const float* tokenScales,
+                        const QueryBlock& block, std::int64_t first, std::int64_t nQueries,
+                        float* tops) {
+  for (std::int64_t q = 0; q < nQueries; q += kLanes)
+    Simd::store(tops + q, Simd::set(kMaskedScore));
   std::int64_t end = 0;
   for (std::int64_t i = 0; i < nTiles; ++i) {
     const PairTile& tile = tiles[i];
@@ -362,18 +462,19 @@ std::int64_t scoreGroup(const PairTile* tiles, std::int64_t nTiles, const QueryB
     product.left = tile.keys.words;
     product.leftRowStride = tile.keys.rowStride;
     product.leftDepthStride = tile.keys.depthStride;
-    product.right = queries + first * block.headDim / 2;
+    product.right = queryPairs(block, first);
     product.rightStride = kScoreQueries;
     product.result = block.scores + tile.firstRow * kScoreQueries;
     product.resultStride = kScoreQueries;
     product.rows = nTokens;
     product.columns = nQueries;
     product.depth = block.headDim / 2;
+    product.rowScales = tokenScales + tile.firstRow;
     product.top = isMasked ? ignored : tops;
     if (isMasked) {
       for (std::int64_t q = 0; q < nQueries; q += kLanes) Simd::store(ignored + q, Simd::zero());
     }
-    multiply(product);
+    multiply<IntegerSums>(product);
     if (isMasked) maskScores(tile, block, first, nQueries, nTokens, tops);
     end = tile.firstRow + nTokens;
   }
@@ -404,50 +505,50 @@ void addValues(const QueryBlock& block, std::int64_t first, std::int64_t nQuerie
   product.rows = nQueries;
   product.columns = block.rowFloats;
   product.depth = nPairs;
+  product.rowScales = nullptr;
   product.top = nullptr;
-  multiply(product);
+  multiply<BfloatSums>(product);
 }
 
 }  // namespace
 
 void attendExpandedBf16(const KvTile* tiles, std::int64_t nTiles, const QueryBlock& block) {
   PairTile expanded[kGroupTokens / kRowUnit];
+  float tokenScales[kGroupTokens];
   auto* keys = reinterpret_cast<std::uint32_t*>(block.keys);
   auto* values = reinterpret_cast<std::uint32_t*>(block.values);
   std::int64_t row = 0;
   for (std::int64_t i = 0; i < nTiles; ++i) {
     const KvTile& tile = tiles[i];
-    expanded[i] = {pairKeys(tile, block, keys + row * block.rowFloats / 2), row, tile.nTokens,
-                   tile.chunkToken};
+    expanded[i] = {pairKeys(tile, block, keys + row * block.rowFloats / 2, tokenScales + row), row,
+                   tile.nTokens, tile.chunkToken};
     pairValues(tile, block, values + row / 2 * block.rowFloats);
     row += roundedUp(tile.nTokens, kRowUnit);
   }
   float tops[kScoreQueries];
   for (std::int64_t first = 0; first < block.nQueries; first += kScoreQueries) {
     const std::int64_t nQueries = smaller(kScoreQueries, block.nQueries - first);
-    const std::int64_t nPairs = scoreGroup(expanded, nTiles, block, first, nQueries, tops);
+    const std::int64_t nPairs =
+        scoreGroup(expanded, nTiles, tokenScales, block, first, nQueries, tops);
     if (nPairs == 0) continue;
-    const bool rescales = softmaxPairs(block, first, nQueries, nPairs, tops);
+    const bool rescales = softmaxPairs(block, first, nQueries, nPairs, block.queries + first, tops);
     addValues(block, first, nQueries, nPairs, rescales);
   }
 }
 
-/// [nQueries, rowFloats] to [part of kScoreQueries queries][headDim / 2, kScoreQueries] pairs.
 void arrangeQueriesBf16(const float* rows, std::int64_t nQueries, std::int64_t headDim,
                         std::int64_t rowFloats, float* arranged) {
-  std::uint32_t row[kMaxHeadDim / 2];
-  for (std::int64_t first = 0; first < nQueries; first += kScoreQueries) {
-    auto* part = reinterpret_cast<std::uint32_t*>(arranged) + first * headDim / 2;
-    for (std::int64_t q = 0; q < kScoreQueries; ++q) {
-      const bool isQuery = first + q < nQueries;
-      for (std::int64_t c = 0; c < headDim; c += kLanes) {
-        const F numbers = isQuery ? Simd::load(rows + (first + q) * rowFloats + c) : Simd::zero();
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + c / 2),
-                            reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(numbers)));
-      }
-      for (std::int64_t pair = 0; pair < headDim / 2; ++pair) {
-        part[pair * kScoreQueries + q] = row[pair];
-      }
+  constexpr std::int64_t kRow = kMaxHeadDim / 2;
+  std::uint32_t words[4 * kRow];
+  for (std::int64_t q = 0; q < roundedUp(nQueries, kRowUnit); q += 4) {
+    const float* four[4];
+    for (std::int64_t r = 0; r < 4; ++r) four[r] = rows + smaller(q + r, nQueries - 1) * rowFloats;
+    pairRows<FloatRows>(four, headDim, words, kRow, arranged + q);
+    const std::int64_t first = q / kScoreQueries * kScoreQueries;
+    auto* part = reinterpret_cast<std::uint32_t*>(arranged + kExpandedQueries) +
+                 first * headDim / 2 + (q - first);
+    for (std::int64_t pair = 0; pair < headDim / 2; ++pair) {
+      for (std::int64_t r = 0; r < 4; ++r) part[pair * kScoreQueries + r] = words[r * kRow + pair];
     }
   }
 }

@@ -19,6 +19,7 @@ constinit const KvKernels kAvx512VnniKvKernels = {
     .attendExpanded = attendExpanded,
     .arrangeQueries = arrangeQueries,
     .floatKernels = nullptr,
+    .expandedQueries = 256,
     .expandKeys = expandKeys,
     .expandValues = expandValues,
     .quantizeKeys = quantizeKeys,

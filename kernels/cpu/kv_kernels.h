@@ -19,7 +19,7 @@ inline constexpr std::int64_t kExactTileTokens = 64;  // tokens of an exact span
 inline constexpr std::int64_t kMaxHeadDim = 256;
 inline constexpr std::int64_t kRowUnit = 16;           // rows of scratch are padded to this
 inline constexpr std::int64_t kMaxDirectQueries = 8;   // more queries share an expanded tile
-inline constexpr std::int64_t kExpandedQueries = 256;  // queries that share an expanded tile
+inline constexpr std::int64_t kExpandedQueries = 512;  // queries that share an expanded tile
 inline constexpr std::int64_t kScoreQueries = 64;      // columns of a matrix of scores
 inline constexpr std::int64_t kGroupTokens = 256;      // tokens of tiles that are expanded together
 /// Below every score, yet finite: the largest score of a query that has seen nothing.
@@ -53,7 +53,7 @@ struct KvTile {
 struct QueryBlock {
   std::int64_t headDim = 0;
   std::int64_t rowFloats = 0;  // headDim rounded up to kRowUnit
-  std::int64_t nQueries = 0;   // direct: 1, 2, 4 or 8; expanded: a multiple of kRowUnit, <= 256
+  std::int64_t nQueries = 0;   // direct: 1, 2, 4 or 8; expanded: a multiple of kRowUnit, <= 512
   // Direct: [nQueries, rowFloats], padding is 0. Expanded: as arrangeQueries() wrote them.
   const float* queries = nullptr;
   const std::int32_t* visible =
@@ -88,12 +88,15 @@ struct KvKernels {
   /// kGroupTokens together: the tiles are expanded in scratch once, then come two matrix products.
   void (*attendExpanded)(const KvTile* tiles,  // [nTiles]
                          std::int64_t nTiles, const QueryBlock& block);
-  /// Sorts scaled queries as attendExpanded wants them; rows beyond nQueries become 0.
+  /// Sorts scaled queries as attendExpanded wants them; up to the next multiple of kRowUnit, rows
+  /// beyond nQueries become any finite queries.
   void (*arrangeQueries)(const float* rows,  // [nQueries, rowFloats], padding 0
                          std::int64_t nQueries, std::int64_t headDim, std::int64_t rowFloats,
                          float* arranged);  // [kExpandedQueries, rowFloats]
   /// Kernels whose attendExpanded works in float, for exact tokens that are kF32; nullptr: these.
   const KvKernels* floatKernels;
+  /// Most queries of a block: its queries and outputs shall stay in the second-level cache.
+  std::int64_t expandedQueries;
 
   /// Codes (not exact parts) to floats; exactly what dequantize() of kernels/quantizer.h gives.
   void (*expandKeys)(const KvTile& tile, std::int64_t headDim,

@@ -46,9 +46,11 @@ PageFormat pageFormat(int keyNbits, int valueNbits, int groupSize,
 /// their sum and exp add a few 2^-24 max|v| themselves. Where codes meet integers (few queries),
 /// what that rounds comes on top.
 ///
-/// With products of bfloat16 (many queries, exact tokens kF16) each number is rounded by up to 2^-9
-/// of itself, hence a score by about 2^-9 sqrt(sum (q k)^2) scoreScale = 2^-9 rms(k); the largest
-/// of many is up to four times that. Probabilities and values add up to 2^-9 max|v| each.
+/// With 16-bit products (many queries, exact tokens kF16) the numbers of a query and a key are
+/// rounded to 2^-15 of its length, or of the longest key its page could hold (under four times as
+/// long): errors of random sign add up to about 2^-16 |q| |k| scoreScale times at most four, the
+/// largest of many to four times that: 2^-12 |k|. Probabilities and values are rounded by up to
+/// 2^-9 of themselves, and one token may have all the weight.
 double errorRatio(KvScene& scene, CpuKv& kv, std::int64_t nRows, std::int64_t chunkOffset) {
   const AttentionShape& shape = scene.shape();
   const std::int64_t cols = shape.nHeads * shape.headDim;
@@ -64,11 +66,11 @@ double errorRatio(KvScene& scene, CpuKv& kv, std::int64_t nRows, std::int64_t ch
   kv.attend(shape, scoreScale, queryView, scene.history(), scene.chunk(), chunkOffset,
             {output.data(), nRows, cols, stride});
   const double keyNorm = std::sqrt(static_cast<double>(shape.headDim)) * scene.keyRms();
-  const bool isBfloat = kv.kernels().floatKernels != nullptr &&
+  const bool isNarrow = kv.kernels().floatKernels != nullptr &&
                         scene.chunk().type == DataType::kF16 &&
                         nRows * shape.nHeads / shape.nKvHeads > kMaxDirectQueries;
   double tolerance =
-      (isBfloat ? 0x1p-9 * (8.0 * scene.keyRms() + 2.0) : 0x1p-24 * (2.0 * keyNorm + 8.0)) *
+      (isNarrow ? 0x1p-12 * 2.0 * keyNorm + 0x1p-8 : 0x1p-24 * (2.0 * keyNorm + 8.0)) *
       static_cast<double>(scene.largestValue());
   if (kv.attendsByIntegers(nRows * shape.nHeads / shape.nKvHeads)) {
     tolerance += integerError(shape, scoreScale, queryView, scene.history())
