@@ -124,6 +124,7 @@ void ChatController::attachDocument() {
     impl_->documentStore.attach(conversationId, documentId);
     impl_->pending.reset();
     emit documentsChanged();
+    emit conversationListChanged();  // it may be what the chat is called
     impl_->measureContext();
     if (same != before.end()) {
       throwError(ErrorCode::kInvalidArgument,
@@ -138,6 +139,7 @@ void ChatController::detachDocument(qint64 documentId) {
     if (impl_->conversationId == 0) return;
     impl_->documentStore.detach(impl_->conversationId, documentId);
     emit documentsChanged();
+    emit conversationListChanged();
     impl_->measureContext();
   });
 }

@@ -71,7 +71,9 @@ QSqlQuery runQuery(const Database& database, const QString& sql, Values&&... val
 
 const QString kConversationColumns = QStringLiteral(
     "id, title, created_ms, updated_ms, preset_id, pinned, active_leaf_id, draft, "
-    "context_length, custom_cache");
+    "context_length, custom_cache, coalesce((SELECT file_name FROM conversation_documents "
+    "JOIN documents ON documents.id = document_id WHERE conversation_id = conversations.id "
+    "ORDER BY position LIMIT 1), '') AS document_name");
 
 Conversation readConversation(const QSqlQuery& row) {
   Conversation conversation;
@@ -91,6 +93,7 @@ Conversation readConversation(const QSqlQuery& row) {
       // Damaged: as if the chat had none.
     }
   }
+  conversation.documentName = row.value(10).toString();
   return conversation;
 }
 
@@ -365,6 +368,11 @@ std::vector<SearchHit> ConversationStore::search(const QString& text, int limit)
   while (titles.next()) {
     const QString title = titles.value(1).toString();
     hits.push_back({titles.value(0).toLongLong(), 0, title, snippetAround(title, needle)});
+  }
+  for (const Conversation& each : conversations()) {
+    const bool isFound = each.title.isEmpty() && std::ssize(hits) < limit &&
+                         each.documentName.contains(needle, Qt::CaseInsensitive);
+    if (isFound) hits.push_back({each.id, 0, each.documentName, each.documentName});
   }
 
   const auto [textCondition, textValue] = searchCondition(

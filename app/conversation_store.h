@@ -54,7 +54,8 @@ struct Message {
 
 struct Conversation {
   std::int64_t id = 0;
-  QString title;  // empty until the first question
+  QString title;         // empty until the first question
+  QString documentName;  // file name of its first document: stands for a title that is empty
   QDateTime created;
   QDateTime updated;
   QString presetId;
@@ -122,8 +123,8 @@ class ConversationStore {
 
   // --- Search ---------------------------------------------------------------------------------
 
-  /// Titles first, then messages, the newest first. Substring match without regard to case, in any
-  /// script. An empty text finds nothing.
+  /// Titles first (or the document's name, where that stands for one), then messages, the newest
+  /// first. Substring match without regard to case, in any script. An empty text finds nothing.
   std::vector<SearchHit> search(const QString& text, int limit = 100) const;
 
  private:

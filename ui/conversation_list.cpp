@@ -38,8 +38,10 @@ std::vector<ConversationRow> conversationRows(const std::vector<app::Conversatio
   std::vector<ConversationRow> rows;
   rows.reserve(conversations.size());
   for (const app::Conversation& conversation : conversations) {
-    rows.push_back({conversation.id, 0, shownTitle(conversation.title),
-                    formatWhen(conversation.updated, now), QString()});
+    rows.push_back(
+        {conversation.id, 0,
+         shownTitle(conversation.title.isEmpty() ? conversation.documentName : conversation.title),
+         formatWhen(conversation.updated, now), QString()});
   }
   return rows;
 }

@@ -68,6 +68,30 @@ class DocumentStoreTest : public QObject {
     QCOMPARE(documents.purgeUnused(), 1);
     QCOMPARE(documents.documents().size(), std::size_t{1});
   }
+
+  void aChatWithoutATitleGoesByItsFirstDocument() {
+    QTemporaryDir folder;
+    Database database(folder.filePath(QStringLiteral("longhand.sqlite")));
+    ConversationStore conversations(database);
+    DocumentStore documents(database);
+    const std::int64_t chat = conversations.createConversation(QStringLiteral("quality"));
+    QCOMPARE(conversations.conversation(chat).documentName, QString());
+    const std::int64_t first =
+        documents.add(content(QStringLiteral("Übersicht.txt"), QStringLiteral("A house.")), 5, 99);
+    documents.attach(chat, first);
+    documents.attach(chat, documents.add(content(QStringLiteral("b.txt"), {}), 5, 99));
+    QCOMPARE(conversations.conversation(chat).documentName, QStringLiteral("Übersicht.txt"));
+    QCOMPARE(conversations.conversations().front().documentName, QStringLiteral("Übersicht.txt"));
+    const std::vector<SearchHit> hits = conversations.search(QStringLiteral("übersicht"));
+    QCOMPARE(hits.size(), std::size_t{1});
+    QCOMPARE(hits[0].conversationId, chat);
+    QCOMPARE(hits[0].title, QStringLiteral("Übersicht.txt"));
+
+    conversations.setTitle(chat, QStringLiteral("Houses"));
+    QVERIFY(conversations.search(QStringLiteral("übersicht")).empty());
+    documents.detach(chat, first);
+    QCOMPARE(conversations.conversation(chat).documentName, QStringLiteral("b.txt"));
+  }
 };
 
 }  // namespace longhand::app

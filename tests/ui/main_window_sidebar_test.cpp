@@ -72,6 +72,13 @@ class MainWindowSidebarTest final : public QObject {
     QVERIFY(list().currentIndex().row() == 0);
   }
 
+  void aChatWithOnlyADocumentIsListedByItsName() {
+    QVERIFY(harness_->useSampleDocument());
+    QCOMPARE(titles(), QStringList(u"sample-document.txt"_s));
+    QCOMPARE(harness_->answerTo(questions_[0].question), questions_[0].answer);
+    QTRY_VERIFY2(titles()[0].contains(u"green ledger"_s), qPrintable(titles()[0]));
+  }
+
   void aClickOpensAChatWithItsDocuments() {
     makeTwoChats();
     QCOMPARE(harness_->find<QListWidget>(u"documentList"_s).count(), 0);
