@@ -56,6 +56,7 @@ ChatController::Impl::Impl(ChatController& controller, const ControllerPaths& co
   connectEngineEvents();
   connectDocumentEvents();
   connectSessionEvents();
+  connectQualityEvents();
   cleanUpSessions();
 }
 
@@ -87,6 +88,12 @@ void ChatController::Impl::updateActivity() {
     now = Activity::kReading;
   } else if (load != 0) {
     now = Activity::kLoadingModel;
+  } else if (presetSwitch) {
+    now = Activity::kSwitchingPreset;
+  } else if (restore) {
+    now = Activity::kRestoring;
+  } else if (qualityCheck) {
+    now = Activity::kCheckingQuality;
   }
   if (now == activity) return;
   activity = now;
@@ -134,6 +141,7 @@ void ChatController::Impl::openConversation(std::int64_t id) {
   // Reading ahead is for the open conversation only; an answer goes on.
   if (reading && id != conversationId) owner.cancelReading();
   if (restore && id != restore->conversationId && !answer) worker->cancel(restore->command);
+  stopQualityCheck(QStringLiteral("The check was stopped: another chat was opened."));
   if (id != 0) {
     const Conversation conversation = conversationStore.conversation(id);
     presetId = preset(conversation.presetId) ? conversation.presetId : settings.presetId;

@@ -38,8 +38,11 @@ struct ControllerPaths {
 enum class Activity {
   kIdle,
   kLoadingModel,
-  kReading,    // prefill: a document read ahead, or the context after a switch of the preset
-  kAnswering,  // from send() to the end of the answer, its prefill included
+  kReading,          // prefill: a document read ahead, or the context after a switch of the preset
+  kAnswering,        // from send() to the end of the answer, its prefill included
+  kSwitchingPreset,  // what is in the cache is converted, or the cache made anew
+  kRestoring,        // the cache of the open conversation comes from disk
+  kCheckingQuality,
 };
 
 /// A document before it is used. Nothing has been computed yet.
@@ -153,6 +156,9 @@ class ChatController final : public QObject {
   /// trained length), both of the open conversation: others keep theirs, new ones begin with the
   /// trained length.
   void applyCacheConfig(const longhand::engine::KvCacheConfig& config, qint64 contextLength);
+  /// Gives up the switch that is under way: the old preset stays in use, and the chat is whole ->
+  /// presetSwitched with the old one, notice.
+  void cancelSwitch();
   void saveUserPreset(const QString& name, const longhand::engine::KvCacheConfig& config);
   void removeUserPreset(const QString& presetId);
   void applySampling(const longhand::engine::SamplerConfig& sampler, qint64 maxAnswerTokens);
@@ -182,6 +188,18 @@ class ChatController final : public QObject {
   /// has more than the one before.
   void readAgain();
   void cancelReading();
+  /// The cache that is being read from disk is given up: the context is computed again when it is
+  /// needed.
+  void cancelRestoring();
+
+  // --- Quality --------------------------------------------------------------------------------
+
+  /// Measures what every preset loses, on a sample of the pending document, else of the open
+  /// conversation's documents, else of its messages -> qualityProgress..., then qualityChecked or
+  /// qualityFailed. The chat's cache is not touched. Whatever else is begun meanwhile goes first:
+  /// it ends the check.
+  void checkQuality();
+  void cancelQualityCheck();
 
  signals:
   void conversationListChanged();
@@ -206,8 +224,15 @@ class ChatController final : public QObject {
   void sessionSaved(qint64 conversationId);
   void sessionRestored(qint64 conversationId, qint64 tokens);
   void restoreProgress(quint64 doneBytes, quint64 totalBytes);
-  /// A cache could not be kept or restored: nothing is lost but time. Not worth a dialog.
-  void sessionNotice(const QString& message, const QString& hint);
+  /// What is in the cache is being converted to another preset.
+  void convertProgress(quint64 doneBytes, quint64 totalBytes);
+  /// Something went another way, and nothing is lost but time: a cache could not be kept or
+  /// restored, a switch was cancelled. Not worth a dialog.
+  void notice(const QString& message, const QString& hint);
+  void qualityProgress(const longhand::app::QualityCheckProgress& progress);
+  void qualityChecked(const longhand::app::QualityCheckResult& result);
+  /// Also when it was stopped; the message then says by what.
+  void qualityFailed(const QString& message, const QString& hint);
   void contextStateChanged(const longhand::app::ContextState& state);
   void memoryChanged(const longhand::engine::MemoryReport& report);
   void activityChanged(longhand::app::Activity activity);

@@ -42,6 +42,7 @@ void ChatController::Impl::beginAnswer(Answer started) {
   requireReadyToAnswer();
   // What has been read ahead so far is used by the answer's own prefill.
   if (reading) owner.cancelReading();
+  stopQualityCheck(QStringLiteral("The check was stopped: a question was asked."));
   started.createsConversation = conversationId == 0;
   started.conversationId = ensureConversation();
   if (started.question && !started.opensBranch) {

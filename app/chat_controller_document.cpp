@@ -40,6 +40,7 @@ void ChatController::Impl::countPendingDocument() {
     showPendingDocument();
     return;
   }
+  stopQualityCheck(QStringLiteral("The check was stopped: a document is being opened."));
   const DocumentContent& content = pending->preview.content;
   pending->count = worker->countTokens(documentInPrompt(content.fileName, content.text));
 }
@@ -95,7 +96,12 @@ void ChatController::Impl::cancelRecounts() {
   recounts.clear();
 }
 
-// --- Slots --------------------------------------------------------------------------------------
+// --- Slots and queries --------------------------------------------------------------------------
+
+std::optional<DocumentPreview> ChatController::pendingDocument() const {
+  if (!impl_->pending || !impl_->pending->isReady) return std::nullopt;
+  return impl_->pending->preview;
+}
 
 void ChatController::openDocument(const QString& path) {
   impl_->dropPendingDocument();

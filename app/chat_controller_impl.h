@@ -1,8 +1,8 @@
 #pragma once
-// What is behind ChatController, in five files: chat_controller.cpp (conversations and queries),
+// What is behind ChatController, in seven files: chat_controller.cpp (conversations and queries),
 // chat_controller_answer.cpp (sending, answers, branches), chat_controller_engine.cpp (model,
-// presets, reading ahead), chat_controller_document.cpp and chat_controller_session.cpp (caches on
-// disk). Private to them.
+// context, reading ahead), chat_controller_preset.cpp, chat_controller_document.cpp,
+// chat_controller_session.cpp (caches on disk) and chat_controller_quality.cpp. Private to them.
 //
 // The worker carries out commands in order, so a cache that must be configured first is configured
 // by the command in front. Each thing under way remembers the ids of its commands; an event whose
@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <QDateTime>
@@ -105,6 +106,12 @@ class ChatController::Impl {
     std::int64_t conversationId = 0;
   };
 
+  /// A check of the presets' quality.
+  struct QualityCheck {
+    CommandId command = 0;
+    QString stopReason;  // once it was stopped
+  };
+
   /// A document that is being opened or shown.
   struct PendingDocument {
     DocumentPreview preview;
@@ -162,21 +169,8 @@ class ChatController::Impl {
   void onPromptEncoded(const PromptEncodedEvent& event);
   void onReadingEncoded(const PromptEncodedEvent& event);
   void onPrefillFinished(const PrefillFinishedEvent& event);
-  void onCacheConfigured(const CacheConfiguredEvent& event);
   void onMemoryReported(const MemoryEvent& event);
 
-  std::vector<PresetInfo> presets() const;
-  std::optional<PresetInfo> preset(const QString& id) const;
-  /// What the open conversation wants of the cache.
-  CacheChoice wantedCache() const;
-  std::int64_t allowedContext() const;  // of the choice, as tokens
-  /// Queues a configureCache where the engine's cache is another one.
-  void ensureCacheConfigured();
-  /// Queues what must happen before the open conversation's tokens are computed: its cache comes
-  /// from disk, where it is there, and the one before is kept.
-  void prepareCache();
-  void switchTo(const QString& newPresetId, const Settings& newSettings);
-  void undoSwitch();
   /// Throws when nothing can be read now.
   void beginReading();
   void endReading(bool isCancelled);
@@ -191,6 +185,22 @@ class ChatController::Impl {
   /// Nothing when a prompt of this size fits the context, else the refusal with its numbers.
   std::optional<ErrorText> contextRefusal(std::int64_t promptTokens) const;
   ForecastRequest forecastRequest(std::int64_t contextTokens) const;
+
+  // --- chat_controller_preset.cpp -------------------------------------------------------------
+
+  std::vector<PresetInfo> presets() const;
+  std::optional<PresetInfo> preset(const QString& id) const;
+  /// What the open conversation wants of the cache.
+  CacheChoice wantedCache() const;
+  std::int64_t allowedContext() const;  // of the choice, as tokens
+  /// Queues a configureCache where the engine's cache is another one.
+  void ensureCacheConfigured();
+  /// Queues what must happen before the open conversation's tokens are computed: its cache comes
+  /// from disk, where it is there, and the one before is kept.
+  void prepareCache();
+  void switchTo(const QString& newPresetId, const Settings& newSettings);
+  void undoSwitch();
+  void onCacheConfigured(const CacheConfiguredEvent& event);
 
   // --- chat_controller_document.cpp -----------------------------------------------------------
 
@@ -222,11 +232,21 @@ class ChatController::Impl {
   /// Queues the restoring of the open conversation's cache where there is a file and it is needed.
   void restoreCache();
   void refuseSession(std::int64_t id, const ErrorText& error);
-  void sayAboutSession(const ErrorText& error);
+  void sayAboutSession(const QString& what, const ErrorText& error);
   void onSessionSaved(const SessionSavedEvent& event);
   void onSessionRestored(const SessionRestoredEvent& event);
   /// False when the command is none of a session.
   bool onSessionFailed(const CommandFailedEvent& event);
+
+  // --- chat_controller_quality.cpp ------------------------------------------------------------
+
+  void connectQualityEvents();
+  /// What is measured: a name for people, and the text. Throws when there is none.
+  std::pair<QString, QString> textToCheck() const;
+  /// Ends the check that is under way, if any: `reason` is what qualityFailed will say.
+  void stopQualityCheck(const QString& reason);
+  /// False when the command is none of a check.
+  bool onQualityFailed(const CommandFailedEvent& event);
 
   // --- Data -----------------------------------------------------------------------------------
 
@@ -262,6 +282,7 @@ class ChatController::Impl {
   std::int64_t unsavedTokens = 0;         // computed in it since it was last saved or restored
   std::optional<SessionSave> save;
   std::optional<SessionRestore> restore;
+  std::optional<QualityCheck> qualityCheck;
   std::int64_t refusedSessionOf = 0;  // conversation whose file was refused: not tried again
   QTimer sessionTimer;
   std::int64_t usedTokens = 0;

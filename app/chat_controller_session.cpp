@@ -31,6 +31,9 @@ Q_LOGGING_CATEGORY(sessionLog, "longhand.session", QtInfoMsg)
 constexpr int kIdleBeforeKeepingMs = 1000;
 constexpr std::int64_t kRewriteFraction = 16;
 
+const QString kNotKept = QStringLiteral(
+    "The cache of this chat could not be kept on disk: after a restart it is read again.");
+
 }  // namespace
 
 void ChatController::Impl::connectSessionEvents() {
@@ -89,7 +92,7 @@ void ChatController::Impl::saveCache() {
     sessionFolder.prepare();
   } catch (...) {
     unsavedTokens = 0;  // not every second again
-    sayAboutSession(currentErrorText());
+    sayAboutSession(kNotKept, currentErrorText());
     return;
   }
   save = SessionSave{worker->saveSession(sessionFolder.path(cachedConversationId),
@@ -126,17 +129,21 @@ void ChatController::Impl::restoreCache() {
   ensureCacheConfigured();
   restore = SessionRestore{worker->restoreSession(path), id};
   cacheBelongsTo(id);
+  updateActivity();
 }
 
 void ChatController::Impl::refuseSession(std::int64_t id, const ErrorText& error) {
   refusedSessionOf = id;
   if (error.code == ErrorCode::kFileDamaged) sessionFolder.remove(id);
-  sayAboutSession(error);
+  sayAboutSession(QStringLiteral("The saved cache of this chat could not be used; what it held is "
+                                 "read again."),
+                  {error.code, error.message, {}});
 }
 
-void ChatController::Impl::sayAboutSession(const ErrorText& error) {
+void ChatController::Impl::sayAboutSession(const QString& what, const ErrorText& error) {
   qCInfo(sessionLog).noquote() << error.message << error.hint;
-  emit owner.sessionNotice(error.message, error.hint);
+  const QString blank = error.hint.isEmpty() ? QString() : QStringLiteral(" ");
+  emit owner.notice(what, error.message + blank + error.hint);
 }
 
 void ChatController::Impl::onSessionSaved(const SessionSavedEvent& event) {
@@ -160,6 +167,7 @@ void ChatController::Impl::onSessionSaved(const SessionSavedEvent& event) {
 void ChatController::Impl::onSessionRestored(const SessionRestoredEvent& event) {
   if (!restore || event.command != restore->command) return;
   const std::int64_t id = std::exchange(restore, std::nullopt)->conversationId;
+  updateActivity();
   sessionFolder.touch(id);
   emit owner.sessionRestored(id, event.tokens);
 }
@@ -170,11 +178,12 @@ bool ChatController::Impl::onSessionFailed(const CommandFailedEvent& event) {
     const SessionSave failed = *std::exchange(save, std::nullopt);
     if (isCancelled) return true;
     if (failed.conversationId == cachedConversationId) unsavedTokens -= failed.tokens;
-    sayAboutSession(event.error);
+    sayAboutSession(kNotKept, event.error);
     return true;
   }
   if (restore && event.command == restore->command) {
     const std::int64_t id = std::exchange(restore, std::nullopt)->conversationId;
+    updateActivity();
     if (id == cachedConversationId) cacheBelongsTo(0);
     if (!isCancelled) refuseSession(id, event.error);
     sessionTimer.start();
@@ -203,6 +212,10 @@ void ChatController::applySessionSettings(bool keepsSessions, qint64 quotaBytes,
     }
     emit settingsChanged();
   });
+}
+
+void ChatController::cancelRestoring() {
+  if (impl_->restore) impl_->worker->cancel(impl_->restore->command);
 }
 
 quint64 ChatController::sessionBytes() const { return impl_->sessionFolder.totalBytes(); }

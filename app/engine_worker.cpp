@@ -224,11 +224,18 @@ CommandId EngineWorker::convertCache(const engine::KvCacheConfig& config,
   return impl_->enqueue([impl = impl_.get(), config, contextLength](CommandId id,
                                                                     std::stop_token stop) {
     engine::Engine& engine = impl->loaded();
-    const auto progress = [&](std::uint64_t, std::uint64_t) { impl->reportMemoryNowAndThen(); };
+    const auto progress = [&](std::uint64_t doneBytes, std::uint64_t totalBytes) {
+      impl->post(&EngineWorker::convertProgressed, ConvertProgressEvent{id, doneBytes, totalBytes});
+      impl->reportMemoryNowAndThen();
+    };
     const engine::CacheConversion done = engine.convertCache(config, contextLength, progress, stop);
     if (done.isCancelled) {
-      throw engine::Error(engine::ErrorCode::kCancelled, "Switching the preset was cancelled.",
-                          "The chat is whole; its newest settings are the old ones.");
+      throw engine::Error(
+          engine::ErrorCode::kCancelled, "Switching the preset was cancelled.",
+          done.pagesConverted > 0
+              ? "Nothing of the chat is lost. The pages that were converted by then "
+                "keep their fewer bits."
+              : "The chat is as it was.");
     }
     impl->post(&EngineWorker::cacheConfigured,
                CacheConfiguredEvent{id, engine.cacheConfig(), engine.contextLength(), done});
@@ -358,6 +365,19 @@ CommandId EngineWorker::restoreSession(const QString& path) {
         impl->loaded().restoreSession(toPath(path), impl->sessionProgress(id), stop);
     impl->post(&EngineWorker::sessionRestored, SessionRestoredEvent{id, tokens});
   });
+}
+
+CommandId EngineWorker::checkQuality(QualityCheckRequest request) {
+  return impl_->enqueue(
+      [impl = impl_.get(), request = std::move(request)](CommandId id, std::stop_token stop) {
+        const auto progress = [&](const QualityCheckProgress& state) {
+          impl->post(&EngineWorker::qualityProgressed, QualityProgressEvent{id, state});
+          impl->reportMemoryNowAndThen();
+        };
+        const QualityCheckResult result =
+            app::checkQuality(impl->loaded(), request, progress, std::move(stop));
+        impl->post(&EngineWorker::qualityChecked, QualityCheckedEvent{id, result});
+      });
 }
 
 engine::SessionProgress EngineWorker::Impl::sessionProgress(CommandId id) {

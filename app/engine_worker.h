@@ -45,7 +45,7 @@ class EngineWorker final : public QObject {
   CommandId loadModel(const QString& folder, const engine::EngineOptions& options);
   /// -> cacheConfigured. Contents are forgotten.
   CommandId configureCache(const engine::KvCacheConfig& config, std::int64_t contextLength);
-  /// -> cacheConfigured. Contents are kept where Engine::convertCache can.
+  /// -> convertProgressed..., cacheConfigured. Contents are kept where Engine::convertCache can.
   CommandId convertCache(const engine::KvCacheConfig& config, std::int64_t contextLength);
   CommandId setThreads(int threads);
   /// Forgets the cache's contents and gives their memory back.
@@ -67,6 +67,10 @@ class EngineWorker final : public QObject {
   /// fails, the cache is as it was, or empty.
   CommandId restoreSession(const QString& path);
 
+  /// Measures what presets lose on a text; the cache and its contents are not touched ->
+  /// qualityProgressed..., qualityChecked.
+  CommandId checkQuality(QualityCheckRequest request);
+
   /// Takes effect at once on the running command; a waiting one will fail with kCancelled.
   void cancel(CommandId command);
   void cancelAll();
@@ -77,6 +81,7 @@ class EngineWorker final : public QObject {
   void modelReleased(const longhand::app::ModelReleasedEvent& event);
   void commandFailed(const longhand::app::CommandFailedEvent& event);
   void cacheConfigured(const longhand::app::CacheConfiguredEvent& event);
+  void convertProgressed(const longhand::app::ConvertProgressEvent& event);
   void tokenCountProgressed(const longhand::app::TokenCountProgressEvent& event);
   void tokensCounted(const longhand::app::TokensCountedEvent& event);
   void promptEncoded(const longhand::app::PromptEncodedEvent& event);
@@ -87,6 +92,8 @@ class EngineWorker final : public QObject {
   void sessionProgressed(const longhand::app::SessionProgressEvent& event);
   void sessionSaved(const longhand::app::SessionSavedEvent& event);
   void sessionRestored(const longhand::app::SessionRestoredEvent& event);
+  void qualityProgressed(const longhand::app::QualityProgressEvent& event);
+  void qualityChecked(const longhand::app::QualityCheckedEvent& event);
   /// After each command, and 4 times a second during prefill and generate.
   void memoryReported(const longhand::app::MemoryEvent& event);
 

@@ -10,6 +10,7 @@
 #include <QString>
 
 #include "app/error_text.h"
+#include "app/quality_check.h"
 #include "engine/engine.h"
 
 namespace longhand::app {
@@ -112,6 +113,23 @@ struct SessionProgressEvent {
   std::uint64_t totalBytes = 0;
 };
 
+/// Of convertCache: pages, in bytes.
+struct ConvertProgressEvent {
+  CommandId command = 0;
+  std::uint64_t doneBytes = 0;
+  std::uint64_t totalBytes = 0;
+};
+
+struct QualityProgressEvent {
+  CommandId command = 0;
+  QualityCheckProgress progress;
+};
+
+struct QualityCheckedEvent {
+  CommandId command = 0;
+  QualityCheckResult result;
+};
+
 struct AnswerFinishedEvent {
   CommandId command = 0;
   engine::GenerateResult result;  // its text and tokens are the whole answer
@@ -141,4 +159,7 @@ Q_DECLARE_METATYPE(longhand::app::SessionSavedEvent)
 Q_DECLARE_METATYPE(longhand::app::SessionRestoredEvent)
 Q_DECLARE_METATYPE(longhand::app::SessionProgressEvent)
 Q_DECLARE_METATYPE(longhand::app::ModelReleasedEvent)
+Q_DECLARE_METATYPE(longhand::app::ConvertProgressEvent)
+Q_DECLARE_METATYPE(longhand::app::QualityProgressEvent)
+Q_DECLARE_METATYPE(longhand::app::QualityCheckedEvent)
 Q_DECLARE_METATYPE(longhand::app::MemoryEvent)

@@ -38,12 +38,14 @@ ChatPane::ChatPane(const Theme& theme, QWidget* parent)
     : QWidget(parent),
       errorBar_(new NoticeBar(u"errorBar"_s, this)),
       presetBar_(new NoticeBar(u"presetBar"_s, this)),
+      noticeBar_(new NoticeBar(u"noticeBar"_s, this)),
       pages_(new QStackedWidget(this)),
       loadingPage_(new QWidget(this)),
       loadingCard_(new ProgressCard(u"loadingCard"_s, loadingPage_)),
       welcome_(new WelcomePanel(this)),
       transcript_(named(new TranscriptView(theme, this), u"transcript"_s, tr("Chat"))),
       findBar_(new FindBar(*transcript_, theme, this)),
+      workCard_(new ProgressCard(u"workCard"_s, this)),
       readingCard_(new ProgressCard(u"readingCard"_s, this)),
       composer_(named(new Composer(theme, this), u"composer"_s, tr("Message"))) {
   setObjectName(u"chatPane"_s);
@@ -61,12 +63,14 @@ ChatPane::ChatPane(const Theme& theme, QWidget* parent)
   auto* notices = new QVBoxLayout;
   notices->setContentsMargins(12, 0, 12, 0);
   notices->setSpacing(8);
-  for (QWidget* notice : std::initializer_list<QWidget*>{errorBar_, presetBar_, findBar_}) {
+  for (QWidget* notice :
+       std::initializer_list<QWidget*>{errorBar_, presetBar_, noticeBar_, findBar_}) {
     notices->addWidget(notice);
   }
   auto* bottom = new QVBoxLayout;
   bottom->setContentsMargins(12, 0, 12, 10);
   bottom->setSpacing(8);
+  bottom->addWidget(workCard_);
   bottom->addWidget(readingCard_);
   bottom->addWidget(composer_);
   auto* layout = new QVBoxLayout(this);
@@ -81,8 +85,8 @@ ChatPane::ChatPane(const Theme& theme, QWidget* parent)
 void ChatPane::setTheme(const Theme& theme) {
   // In line with the column of the chat's text, not as wide as a wide window.
   const int width = theme.metrics.columnWidth + 2 * theme.metrics.spaceHuge;
-  for (QWidget* part :
-       std::initializer_list<QWidget*>{errorBar_, presetBar_, findBar_, readingCard_, composer_}) {
+  for (QWidget* part : std::initializer_list<QWidget*>{errorBar_, presetBar_, noticeBar_, findBar_,
+                                                       workCard_, readingCard_, composer_}) {
     part->setMaximumWidth(width);
   }
   transcript_->setTheme(theme);

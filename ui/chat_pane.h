@@ -37,6 +37,10 @@ class ChatPane final : public QWidget {
   WelcomePanel& welcome() { return *welcome_; }
   /// Loading a model.
   ProgressCard& loadingCard() { return *loadingCard_; }
+  /// What the user is told without being asked.
+  NoticeBar& noticeBar() { return *noticeBar_; }
+  /// Converting a cache, opening a saved one.
+  ProgressCard& workCard() { return *workCard_; }
   /// Reading the context again, after a switch of the preset.
   ProgressCard& readingCard() { return *readingCard_; }
 
@@ -50,12 +54,14 @@ class ChatPane final : public QWidget {
  private:
   NoticeBar* errorBar_;
   NoticeBar* presetBar_;
+  NoticeBar* noticeBar_;
   QStackedWidget* pages_;
   QWidget* loadingPage_;
   ProgressCard* loadingCard_;
   WelcomePanel* welcome_;
   TranscriptView* transcript_;
   FindBar* findBar_;
+  ProgressCard* workCard_;
   ProgressCard* readingCard_;
   Composer* composer_;
 };

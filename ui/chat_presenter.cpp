@@ -37,6 +37,10 @@ ChatPresenter::ChatPresenter(ChatController& controller, ChatPane& pane, QObject
   connectReading();
   connectModel();
   connect(&controller_, &ChatController::errorOccurred, this, &ChatPresenter::showError);
+  connect(&controller_, &ChatController::notice, this,
+          [this](const QString& message, const QString& hint) {
+            pane_.noticeBar().showNotice(message, hint, QString());
+          });
   showConversation();
 }
 
@@ -133,6 +137,8 @@ void ChatPresenter::connectModel() {
 // --- Showing ------------------------------------------------------------------------------------
 
 void ChatPresenter::showConversation() {
+  if (shownChat_ != controller_.currentConversation()) pane_.noticeBar().dismiss();
+  shownChat_ = controller_.currentConversation();
   // An edited question opens its branch: what was written before the edit comes back.
   const bool isEditedChat = editedMessage_ != 0 && editedChat_ == controller_.currentConversation();
   const QString draft = isEditedChat ? draftBeforeEdit_ : controller_.draft();
@@ -184,7 +190,9 @@ void ChatPresenter::showPage() {
     }
     const std::optional<app::DocumentPreview> pending = pendingDocument(controller_);
     if (pending && pending->fitsContext) content.openDocument = pending->content.fileName;
-    content.isBusy = controller_.activity() != Activity::kIdle;
+    // A check gives way to a question.
+    content.isBusy = controller_.activity() != Activity::kIdle &&
+                     controller_.activity() != Activity::kCheckingQuality;
     pane_.welcome().setContent(content);
   }
   pane_.showPage(isLoading && isEmpty ? ChatPane::Page::kLoading
@@ -403,6 +411,15 @@ void ChatPresenter::escape() {
     case Activity::kReading:
       controller_.cancelReading();
       return;
+    case Activity::kSwitchingPreset:
+      controller_.cancelSwitch();
+      return;
+    case Activity::kRestoring:
+      controller_.cancelRestoring();
+      return;
+    case Activity::kCheckingQuality:
+      controller_.cancelQualityCheck();
+      return;
     case Activity::kLoadingModel:
     case Activity::kIdle:
       break;
@@ -413,6 +430,8 @@ void ChatPresenter::escape() {
     pane_.findBar().close();
   } else if (pane_.presetBar().isVisible()) {
     pane_.presetBar().dismiss();
+  } else if (pane_.noticeBar().isVisible()) {
+    pane_.noticeBar().dismiss();
   } else {
     pane_.errorBar().dismiss();
   }

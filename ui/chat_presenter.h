@@ -61,6 +61,7 @@ class ChatPresenter final : public QObject {
   ChatPane& pane_;
   QTimer* draftTimer_;
   bool isReadingShownElsewhere_ = false;
+  qint64 shownChat_ = 0;
   qint64 editedMessage_ = 0;
   qint64 editedChat_ = 0;  // the one with that message
   qint64 streamingMessage_ = 0;

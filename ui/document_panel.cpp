@@ -21,6 +21,9 @@ namespace longhand::ui {
 
 namespace {
 
+constexpr int kMargin = 16;
+constexpr int kSpacing = 8;
+
 QLabel* makeLabel(QWidget* parent, const QString& objectName, const QString& accessibleName,
                   const QString& role) {
   auto* label = named(new QLabel(parent), objectName, accessibleName);
@@ -41,8 +44,11 @@ DocumentPanel::DocumentPanel(QWidget* parent)
       losses_(makeLabel(this, u"documentLosses"_s, tr("What was lost"), u"warning"_s)),
       advice_(makeLabel(this, u"documentAdvice"_s, tr("Advice"), u"plain"_s)),
       forecastTitle_(makeLabel(this, u"forecastTitle"_s, tr("Forecast"), u"heading"_s)),
+      forecastHead_(new QHBoxLayout),
       forecasts_(new ForecastTable(this)),
       actions_(new QWidget(this)),
+      firstActions_(new QHBoxLayout),
+      moreActions_(new QHBoxLayout),
       readNow_(named(new QPushButton(tr("Read now")), u"documentReadButton"_s,
                      tr("Use in this chat and read now"))),
       useInChat_(named(new QPushButton(tr("Use in this chat")), u"documentUseButton"_s,
@@ -53,6 +59,8 @@ DocumentPanel::DocumentPanel(QWidget* parent)
                     tr("Remove from this chat"))),
       raiseContext_(named(new QPushButton(this), u"documentRaiseContextButton"_s,
                           tr("Set the context so that the document fits"))),
+      checkQuality_(named(new QPushButton(tr("Check quality"), this), u"documentQualityButton"_s,
+                          tr("Check what every preset loses on this document"))),
       progress_(new ProgressCard(u"documentProgress"_s, this)),
       text_(named(new QPlainTextEdit(this), u"documentText"_s, tr("Text of the document"))) {
   setObjectName(u"documentPanel"_s);
@@ -69,6 +77,7 @@ DocumentPanel::DocumentPanel(QWidget* parent)
   connect(remove_, &QPushButton::clicked, this, &DocumentPanel::removeRequested);
   connect(raiseContext_, &QPushButton::clicked, this,
           [this] { emit raiseContextRequested(contextToOffer_); });
+  connect(checkQuality_, &QPushButton::clicked, this, &DocumentPanel::qualityCheckRequested);
   connect(progress_, &ProgressCard::cancelRequested, this, &DocumentPanel::cancelWorkRequested);
   showEmpty();
 }
@@ -99,6 +108,8 @@ QWidget* DocumentPanel::makeDocumentPage() {
   page->setObjectName(u"documentContent"_s);
   readNow_->setProperty("buttonRole", u"primary"_s);
   readNow_->setToolTip(tr("Compute the document's keys and values now: questions start at once."));
+  checkQuality_->setToolTip(
+      tr("Measures on a sample of this document what every preset loses: a minute or less."));
   useInChat_->setToolTip(tr("Add it to this chat; it is read with the first question."));
   forecastTitle_->setText(tr("What it would need"));
   text_->setReadOnly(true);
@@ -107,25 +118,32 @@ QWidget* DocumentPanel::makeDocumentPage() {
   text_->setTabChangesFocus(true);
   text_->setMinimumHeight(24);  // a low window keeps forecast and buttons whole, and scrolls
 
-  auto* buttons = new QHBoxLayout(actions_);
-  buttons->setContentsMargins(0, 0, 0, 0);
-  buttons->setSpacing(8);
-  buttons->addWidget(readNow_);
-  buttons->addWidget(useInChat_);
-  buttons->addWidget(discard_);
-  buttons->addWidget(remove_);
-  buttons->addStretch(1);
+  auto* rows = new QVBoxLayout(actions_);
+  rows->setContentsMargins(0, 0, 0, 0);
+  rows->addLayout(firstActions_);
+  rows->addLayout(moreActions_);
+  for (QHBoxLayout* row : {firstActions_, moreActions_}) {
+    row->setSpacing(kSpacing);
+    row->addStretch(1);
+  }
+  int place = 0;
+  for (QPushButton* button : {readNow_, useInChat_, remove_}) {
+    firstActions_->insertWidget(place++, button);
+  }
+  arrangeActions();
 
   auto* head = new QVBoxLayout;
-  head->setContentsMargins(16, 14, 16, 4);
+  head->setContentsMargins(kMargin, 14, kMargin, 4);
   head->setSpacing(6);
   for (QWidget* part : std::initializer_list<QWidget*>{name_, facts_, losses_}) {
     head->addWidget(part);
   }
   head->addSpacing(6);
-  for (QWidget* part : std::initializer_list<QWidget*>{forecastTitle_, forecasts_, advice_}) {
-    head->addWidget(part);
-  }
+  forecastHead_->addWidget(forecastTitle_, 1);
+  forecastHead_->addWidget(checkQuality_);
+  head->addLayout(forecastHead_);
+  head->addWidget(forecasts_);
+  head->addWidget(advice_);
   head->addWidget(raiseContext_, 0, Qt::AlignLeft);
   head->addSpacing(4);
   head->addWidget(actions_);
@@ -144,6 +162,21 @@ QWidget* DocumentPanel::makeDocumentPage() {
   scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
   scroll->setFocusPolicy(Qt::NoFocus);
   return scroll;
+}
+
+void DocumentPanel::resizeEvent(QResizeEvent* event) {
+  QWidget::resizeEvent(event);
+  arrangeActions();
+}
+
+void DocumentPanel::arrangeActions() {
+  constexpr int kScrollBarWidth = 12;
+  const int needed = readNow_->sizeHint().width() + useInChat_->sizeHint().width() +
+                     discard_->sizeHint().width() + 2 * kSpacing + 2 * kMargin + kScrollBarWidth;
+  const bool isOneRow = needed <= width();
+  firstActions_->removeWidget(discard_);
+  moreActions_->removeWidget(discard_);
+  (isOneRow ? firstActions_ : moreActions_)->insertWidget(isOneRow ? 2 : 0, discard_);
 }
 
 void DocumentPanel::showEmpty() {
@@ -187,6 +220,7 @@ void DocumentPanel::setForecasts(const std::vector<app::PresetForecast>& forecas
   forecasts_->setForecasts(forecasts, needs);
   forecasts_->setVisible(!forecasts.empty());
   forecastTitle_->setVisible(!forecasts.empty());
+  forecastHead_->setAlignment(checkQuality_, forecasts.empty() ? Qt::AlignLeft : Qt::AlignRight);
 }
 
 void DocumentPanel::showSummary(const DocumentSummary& summary) {
@@ -200,6 +234,7 @@ void DocumentPanel::showSummary(const DocumentSummary& summary) {
   losses_->setVisible(!summary.losses.isEmpty());
   if (text_->toPlainText() != summary.text) text_->setPlainText(summary.text);
   progress_->hide();
+  checkQuality_->setVisible(summary.tokens >= 0);
   pages_->setCurrentIndex(1);
 }
 
@@ -210,6 +245,7 @@ void DocumentPanel::beginExamining(const QString& name) {
   advice_->hide();
   actions_->hide();
   raiseContext_->hide();
+  checkQuality_->hide();
   setForecasts({}, {});
   text_->clear();
   pages_->setCurrentIndex(1);
@@ -219,6 +255,7 @@ void DocumentPanel::beginExamining(const QString& name) {
 void DocumentPanel::beginReading(const QString& name) {
   actions_->hide();
   raiseContext_->hide();
+  checkQuality_->hide();
   advice_->hide();
   pages_->setCurrentIndex(1);
   progress_->begin(tr("Reading %1").arg(name), tr("Starting"));

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "ui/forecast_table.h"
 
+class QHBoxLayout;
 class QLabel;
 class QPlainTextEdit;
 class QPushButton;
@@ -70,13 +71,20 @@ class DocumentPanel final : public QWidget {
   void raiseContextRequested(qint64 contextLength);
   /// Puts the candidate away.
   void discardRequested();
+  /// What every preset loses on this document is to be measured.
+  void qualityCheckRequested();
   /// Takes the document out of the chat.
   void removeRequested();
   /// Stops examining or reading.
   void cancelWorkRequested();
 
+ protected:
+  void resizeEvent(QResizeEvent* event) override;
+
  private:
   QWidget* makeEmptyPage();
+  /// The last button goes below the others where they do not fit beside each other.
+  void arrangeActions();
   void setShare(double share, const QString& detail);
   QWidget* makeDocumentPage();
   void showSummary(const DocumentSummary& summary);
@@ -87,13 +95,17 @@ class DocumentPanel final : public QWidget {
   QLabel* losses_;
   QLabel* advice_;
   QLabel* forecastTitle_;
+  QHBoxLayout* forecastHead_;  // title and the button beside it
   ForecastTable* forecasts_;
   QWidget* actions_;
+  QHBoxLayout* firstActions_;
+  QHBoxLayout* moreActions_;
   QPushButton* readNow_;
   QPushButton* useInChat_;
   QPushButton* discard_;
   QPushButton* remove_;
   QPushButton* raiseContext_;
+  QPushButton* checkQuality_;
   qint64 contextToOffer_ = 0;
   ProgressCard* progress_;
   QPlainTextEdit* text_;

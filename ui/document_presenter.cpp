@@ -86,6 +86,8 @@ DocumentPresenter::DocumentPresenter(ChatController& controller, DocumentPanel& 
                                      QObject* parent)
     : QObject(parent), controller_(controller), panel_(panel) {
   connect(&panel_, &DocumentPanel::openRequested, this, &DocumentPresenter::openDialogRequested);
+  connect(&panel_, &DocumentPanel::qualityCheckRequested, this,
+          &DocumentPresenter::qualityCheckRequested);
   connect(&panel_, &DocumentPanel::readRequested, this, &DocumentPresenter::readNow);
   connect(&panel_, &DocumentPanel::useRequested, this, [this] {
     controller_.attachDocument();

@@ -30,6 +30,8 @@ class DocumentPresenter final : public QObject {
   /// A file dialog is needed.
   void openDialogRequested();
   void composerWanted();
+  /// What every preset loses on the document is to be measured.
+  void qualityCheckRequested();
   /// The panel shows the progress of the reading that begins or has ended.
   void readingHere(bool isHere);
 

@@ -1,6 +1,9 @@
 #include "ui/forecast_table.h"
 
+#include <algorithm>
+
 #include <QHeaderView>
+#include <QResizeEvent>
 
 #include "ui/format.h"
 #include "ui/named.h"
@@ -52,7 +55,6 @@ ForecastTable::ForecastTable(QWidget* parent) : QTableWidget(0, kColumnCount, pa
   horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
   horizontalHeader()->setStretchLastSection(true);
   setShowGrid(false);
-  setWordWrap(false);
   setEditTriggers(QAbstractItemView::NoEditTriggers);
   setSelectionMode(QAbstractItemView::NoSelection);
   setFocusPolicy(Qt::TabFocus);
@@ -79,8 +81,23 @@ void ForecastTable::setForecasts(const std::vector<app::PresetForecast>& forecas
     setCell(row, kTotalColumn, total, sentence, isCurrent);
     setCell(row, kFitsColumn, verdict, sentence, isCurrent);
   }
+  fitColumns();
+}
+
+void ForecastTable::resizeEvent(QResizeEvent* event) {
+  QTableWidget::resizeEvent(event);
+  if (event->size().width() != event->oldSize().width()) fitColumns();
+}
+
+void ForecastTable::fitColumns() {
+  const QHeaderView& header = *horizontalHeader();
+  int needed = 0;
+  for (int column = 0; column < kColumnCount; ++column) {
+    needed += std::max(sizeHintForColumn(column), header.sectionSizeHint(column));
+  }
+  setColumnHidden(kTotalColumn, needed > viewport()->width());
   resizeRowsToContents();
-  int height = horizontalHeader()->sizeHint().height() + 2 * frameWidth();
+  int height = header.sizeHint().height() + 2 * frameWidth();
   for (int row = 0; row < rowCount(); ++row) height += rowHeight(row);
   setFixedHeight(height);
 }

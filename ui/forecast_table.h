@@ -35,7 +35,13 @@ class ForecastTable final : public QTableWidget {
   /// One row for each forecast, in their order.
   void setForecasts(const std::vector<app::PresetForecast>& forecasts, const ForecastNeeds& needs);
 
+ protected:
+  void resizeEvent(QResizeEvent* event) override;
+
  private:
+  /// Where the width does not do for all columns, the total gives way (the tool tip has it), and
+  /// the verdict goes over two lines. The height follows.
+  void fitColumns();
   void setCell(int row, int column, const QString& text, const QString& toolTip, bool isCurrent);
 };
 

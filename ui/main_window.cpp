@@ -22,6 +22,7 @@
 #include "ui/named.h"
 #include "ui/notice_bar.h"
 #include "ui/preset_switcher.h"
+#include "ui/quality_presenter.h"
 #include "ui/right_pane.h"
 #include "ui/settings_presenter.h"
 #include "ui/sidebar.h"
@@ -32,6 +33,7 @@
 #include "ui/window_actions.h"
 #include "ui/window_layout.h"
 #include "ui/window_style.h"
+#include "ui/work_presenter.h"
 
 using namespace Qt::StringLiterals;
 
@@ -69,12 +71,14 @@ MainWindow::MainWindow(ChatController& controller, const MainWindowOptions& opti
       statusLine_(new StatusLine(controller, this)),
       chatPresenter_(new ChatPresenter(controller, *chatPane_, this)),
       documentPresenter_(new DocumentPresenter(controller, rightPane_->documentPanel(), this)),
-      presetSwitcher_(new PresetSwitcher(controller, chatPane_->presetBar(), this)) {
+      presetSwitcher_(new PresetSwitcher(controller, chatPane_->presetBar(), this)),
+      qualityPresenter_(new QualityPresenter(controller, *this)) {
   setObjectName(u"mainWindow"_s);
   setWindowTitle(tr("Longhand"));
   const auto* settings = new SettingsPresenter(controller, rightPane_->settingsPanel(), this);
   connect(settings, &SettingsPresenter::applied, this,
           [this] { chatPane_->composer().setFocus(Qt::OtherFocusReason); });
+  new WorkPresenter(controller, chatPane_->workCard(), this);
   makeLayout();
   connectActions();
   connectParts();
@@ -136,6 +140,7 @@ void MainWindow::connectActions() {
           [this](bool isShown) { showRightPage(true, isShown); });
   connect(actions_->dark, &QAction::toggled, this,
           [this](bool isDark) { setTheme(isDark ? ThemeKind::kDark : ThemeKind::kLight); });
+  connect(actions_->checkQuality, &QAction::triggered, qualityPresenter_, &QualityPresenter::check);
   connect(actions_->modelHelp, &QAction::triggered, this, &MainWindow::showModelHelp);
   connect(actions_->about, &QAction::triggered, this, &MainWindow::showAbout);
   connect(actions_->quit, &QAction::triggered, this, &QWidget::close);
@@ -176,6 +181,8 @@ void MainWindow::connectParts() {
     chatPane_->errorBar().dismiss();
     showRightPage(false, true);
   });
+  connect(documentPresenter_, &DocumentPresenter::qualityCheckRequested, qualityPresenter_,
+          &QualityPresenter::check);
   connect(documentPresenter_, &DocumentPresenter::openingStarted, chatPresenter_,
           &ChatPresenter::awaitDocument);
   connect(documentPresenter_, &DocumentPresenter::openDialogRequested, this,

@@ -22,6 +22,7 @@ class ChatPresenter;
 class DocumentPresenter;
 class MemoryStrip;
 class PresetSwitcher;
+class QualityPresenter;
 class RightPane;
 class Sidebar;
 class StatusLine;
@@ -92,6 +93,7 @@ class MainWindow final : public QMainWindow {
   ChatPresenter* chatPresenter_;
   DocumentPresenter* documentPresenter_;
   PresetSwitcher* presetSwitcher_;
+  QualityPresenter* qualityPresenter_;
 };
 
 }  // namespace longhand::ui

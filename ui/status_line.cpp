@@ -57,6 +57,12 @@ void StatusLine::showActivity() {
         return tr("Reading the context. Esc stops.");
       case Activity::kAnswering:
         return tr("Answering. Esc stops.");
+      case Activity::kSwitchingPreset:
+        return tr("Switching the preset. Esc stops.");
+      case Activity::kRestoring:
+        return tr("Opening the saved document. Esc stops.");
+      case Activity::kCheckingQuality:
+        return tr("Checking the quality. Esc stops.");
       case Activity::kIdle:
         break;
     }

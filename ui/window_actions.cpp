@@ -23,6 +23,7 @@ WindowActions::WindowActions(QMainWindow& window) : QObject(&window), window_(wi
   sidebar = add("sidebarAction", tr("Show chats"), Qt::CTRL | Qt::Key_B);
   documentPane = add("documentPaneAction", tr("Show document"), Qt::CTRL | Qt::Key_D);
   dark = add("darkAction", tr("Dark"), {});
+  checkQuality = add("checkQualityAction", tr("Check quality\u2026"), {});
   modelHelp = add("modelHelpAction", tr("How to add Llama-2-7B"), {});
   about = add("aboutAction", tr("About Longhand"), {});
   quit = add("quitAction", tr("Quit"), Qt::CTRL | Qt::Key_Q);
@@ -30,7 +31,7 @@ WindowActions::WindowActions(QMainWindow& window) : QObject(&window), window_(wi
 
   menu_ = new QMenu(&window);
   menu_->setObjectName(u"mainMenu"_s);
-  menu_->addActions({newChat, openDocument, find, search});
+  menu_->addActions({newChat, openDocument, find, search, checkQuality});
   menu_->addSeparator();
   models = menu_->addMenu(tr("Models"));
   models->setObjectName(u"modelsMenu"_s);

@@ -30,6 +30,7 @@ class WindowActions final : public QObject {
   QAction* sidebar = nullptr;       // Ctrl+B; checked while shown
   QAction* documentPane = nullptr;  // Ctrl+D; checked while the document page is shown
   QAction* dark = nullptr;          // checked: dark theme
+  QAction* checkQuality = nullptr;
   QAction* modelHelp = nullptr;
   QAction* about = nullptr;
   QAction* quit = nullptr;  // Ctrl+Q

@@ -56,7 +56,7 @@ const QString kAreas =
     uR"(
 QWidget#topBar { background: @window; border-bottom: 1px solid @separator; }
 QWidget#sidebar { background: @window; }
-QWidget#rightPane, QWidget#chatPane { background: @surface; }
+QWidget#rightPane, QWidget#chatPane, QDialog#qualityDialog { background: @surface; }
 QWidget#bottomArea { background: @window; border-top: 1px solid @separator; }
 QWidget#settingsFooter { border-top: 1px solid @separator; }
 QSplitter::handle { background: @separator; }
@@ -70,7 +70,8 @@ QListWidget#documentList::item { padding: 4px 8px; margin: 0 8px; border-radius:
                                  color: @text; }
 QListWidget#documentList::item:hover { background: @hover; }
 QListWidget#documentList::item:selected { background: @selected; color: @text; }
-QScrollArea, QWidget#documentContent, QWidget#settingsContent, QWidget#welcomeContent {
+QScrollArea, QWidget#documentContent, QWidget#settingsContent, QWidget#welcomeContent,
+QWidget#qualityContent {
   background: transparent; }
 QPlainTextEdit#documentText { background: @surface; color: @text; padding: 8px 10px;
                               border-top: 1px solid @separator;
@@ -82,10 +83,12 @@ const QString kCards =
 QFrame#errorBar { background: @raised; border: 1px solid @error; border-radius: 8px; }
 QFrame#errorBar QLabel#errorBarText { color: @error; }
 QFrame#presetBar { background: @raised; border: 1px solid @accent; border-radius: 8px; }
+QFrame#noticeBar { background: @raised; border: 1px solid @border; border-radius: 8px; }
 QFrame#undoBar { background: @raised; border: 1px solid @border; border-radius: 8px;
                  margin: 0 10px; }
 QFrame#findBar { background: @raised; border: 1px solid @border; border-radius: 8px; }
-QFrame#loadingCard, QFrame#readingCard, QFrame#documentProgress {
+QFrame#loadingCard, QFrame#readingCard, QFrame#workCard, QFrame#documentProgress,
+QFrame#qualityProgress {
   background: @raised; border: 1px solid @border; border-radius: 8px; }
 QProgressBar { background: @hover; border: none; border-radius: 3px; min-height: 6px;
                max-height: 6px; }
@@ -97,6 +100,13 @@ QTableWidget#forecastTable QHeaderView { background: transparent; border: none; 
 QTableWidget#forecastTable QHeaderView::section {
   background: transparent; color: @muted; border: none; border-bottom: 1px solid @border;
   padding: 4px 9px; font-size: @smallPx; font-weight: 600; }
+QTableWidget#qualityTable { background: transparent; color: @text; }
+QTableWidget#qualityTable::item { padding: 2px 8px 6px 8px; border-bottom: 1px solid @separator; }
+QTableWidget#qualityTable:focus { border: 1px solid @accent; }
+QTableWidget#qualityTable QHeaderView { background: transparent; border: none; }
+QTableWidget#qualityTable QHeaderView::section {
+  background: transparent; color: @muted; border: none; border-bottom: 1px solid @border;
+  padding: 4px 11px; font-size: @smallPx; font-weight: 600; }
 QTabBar::tab { background: transparent; color: @muted; padding: 7px 12px; border: none;
                border-bottom: 2px solid transparent; }
 QTabBar::tab:selected { color: @text; border-bottom: 2px solid @accent; }

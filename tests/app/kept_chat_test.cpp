@@ -35,7 +35,7 @@ struct Session {
         switched(&controller, &ChatController::presetSwitched),
         saved(&controller, &ChatController::sessionSaved),
         restored(&controller, &ChatController::sessionRestored),
-        notices(&controller, &ChatController::sessionNotice) {}
+        notices(&controller, &ChatController::notice) {}
 
   ChatController controller;
   QSignalSpy loaded;
@@ -189,7 +189,8 @@ class KeptChatTest : public QObject {
     QCOMPARE(session->lastMessage().text, kAnswer2);
     QVERIFY(session->computedTokens() > 1024);
     QCOMPARE(session->notices.size(), 1);
-    QVERIFY(session->notices[0][0].toString().contains(QStringLiteral("checksum")));
+    QVERIFY(session->notices[0][0].toString().contains(QStringLiteral("could not be used")));
+    QVERIFY(session->notices[0][1].toString().contains(QStringLiteral("checksum")));
     QVERIFY(session->errors.isEmpty());
     // The cache that was read again is kept anew.
     QVERIFY(session->waitFor(session->saved));

@@ -1,0 +1,210 @@
+// Presets: what the open conversation wants of the cache, and switching it.
+#include <utility>
+
+#include "app/chat_controller_impl.h"
+
+namespace longhand::app {
+
+using engine::ErrorCode;
+
+std::vector<PresetInfo> ChatController::Impl::presets() const {
+  std::vector<PresetInfo> result = presetStore.presets();
+  const engine::KvCacheConfig& custom = settings.customCache;
+  result.push_back({QString::fromUtf16(kCustomPresetId), QStringLiteral("Custom"),
+                    QStringLiteral("Your own values: %1.").arg(cacheConfigSummary(custom)), custom,
+                    false});
+  return result;
+}
+
+std::optional<PresetInfo> ChatController::Impl::preset(const QString& id) const {
+  for (PresetInfo& known : presets()) {
+    if (known.id == id) return std::move(known);
+  }
+  return std::nullopt;
+}
+
+ChatController::Impl::CacheChoice ChatController::Impl::wantedCache() const {
+  const std::optional<PresetInfo> chosen = preset(presetId);
+  return {chosen ? chosen->cache : engine::KvCacheConfig(), settings.contextLength};
+}
+
+std::int64_t ChatController::Impl::allowedContext() const {
+  if (settings.contextLength > 0) return settings.contextLength;
+  return model ? model->config.trainedLength : 0;
+}
+
+void ChatController::Impl::ensureCacheConfigured() {
+  const CacheChoice wanted = wantedCache();
+  if (wanted == engineCache) return;
+  configure = Configuration{worker->configureCache(wanted.config, allowedContext()), engineCache};
+  engineCache = wanted;
+  cacheBelongsTo(0);
+}
+
+void ChatController::Impl::prepareCache() {
+  stopSaving(conversationId);
+  if (cachedConversationId != conversationId) saveCache();
+  ensureCacheConfigured();
+  restoreCache();
+}
+
+void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& newSettings) {
+  settingsStore.save(newSettings);
+  Switch started;
+  started.previousSettings = std::exchange(settings, newSettings);
+  started.previousPresetId = std::exchange(presetId, newPresetId);
+  started.previousCache = engineCache;
+  started.conversationId = conversationId;
+  storeCacheChoice();
+
+  const CacheChoice wanted = wantedCache();
+  if (!model || load != 0 || wanted == engineCache) {
+    emit owner.presetSwitched(presetId);
+    emit owner.settingsChanged();
+    refreshPendingDocument();
+    return;
+  }
+  started.readAgain =
+      conversationId != 0 && (cachedConversationId == conversationId || reading || answer);
+  started.readOn = reading.has_value();
+  if (reading) owner.cancelReading();
+  stopQualityCheck(QStringLiteral("The check was stopped: the preset is being switched."));
+  stopSaving(conversationId);
+  // Behind a running answer in the queue: that one ends with the settings it began with. Another
+  // chat's tokens are not converted: this chat would begin with what they have lost.
+  started.configure = started.readAgain ? worker->convertCache(wanted.config, allowedContext())
+                                        : worker->configureCache(wanted.config, allowedContext());
+  engineCache = wanted;
+  presetSwitch = std::move(started);
+  updateActivity();
+}
+
+void ChatController::Impl::undoSwitch() {
+  const Switch failed = *std::exchange(presetSwitch, std::nullopt);
+  updateActivity();
+  engineCache = failed.previousCache;
+  settings.presetId = failed.previousSettings.presetId;
+  if (failed.conversationId == conversationId) {
+    presetId = failed.previousPresetId;
+    settings.customCache = failed.previousSettings.customCache;
+    settings.contextLength = failed.previousSettings.contextLength;
+    storeCacheChoice();
+  } else if (failed.conversationId != 0) {
+    conversationStore.setPreset(failed.conversationId, failed.previousPresetId);
+    conversationStore.setContextLength(failed.conversationId,
+                                       failed.previousSettings.contextLength);
+  }
+  settingsStore.save(settings);
+  emit owner.presetSwitched(presetId);
+  emit owner.settingsChanged();
+}
+
+void ChatController::Impl::onCacheConfigured(const CacheConfiguredEvent& event) {
+  if (model) model->contextLength = event.contextLength;
+  if (configure && event.command == configure->command) configure.reset();
+  if (!presetSwitch || event.command != presetSwitch->configure) return;
+  const Switch done = *std::exchange(presetSwitch, std::nullopt);
+  updateActivity();
+  const bool isKept = event.conversion.isInPlace;
+  if (isKept) {
+    unsavedTokens = event.conversion.tokensKept;  // the kept file has the old settings
+  } else {
+    cacheBelongsTo(0);
+  }
+  refusedSessionOf = 0;
+  emit owner.presetSwitched(presetId);
+  emit owner.settingsChanged();
+  setUsedTokens(usedTokens);  // the context length may be another
+  refreshPendingDocument();
+  const bool reads = isKept ? done.readOn : done.readAgain;
+  if (reads && done.conversationId == conversationId && !answer) beginReading();
+}
+
+// --- Slots and queries --------------------------------------------------------------------------
+
+std::optional<SwitchCost> ChatController::switchCost(const QString& presetId) const {
+  std::optional<SwitchCost> cost;
+  impl_->guarded([&] {
+    const std::optional<PresetInfo> chosen = impl_->preset(presetId);
+    if (!impl_->model || !chosen) return;
+    SwitchCost result;
+    result.preset = *chosen;
+    if (impl_->contents) {
+      const engine::ConvertCost change = engine::convertCost(
+          *impl_->contents, impl_->model->config, chosen->cache, impl_->allowedContext());
+      result.kvBytesBefore = change.bytesBefore;
+      result.kvBytesAfter = change.bytesAfter;
+      const bool isOurs =
+          impl_->conversationId != 0 && impl_->cachedConversationId == impl_->conversationId;
+      if (chosen->cache != impl_->engineCache.config && isOurs) {
+        result.tokensToRead = change.tokensToRead;
+        result.pagesToConvert = change.pagesToConvert;
+        result.tokensBelowBits = change.tokensBelowBits;
+      }
+    }
+    if (impl_->lastPrefillTokensPerSecond > 0.0) {
+      const std::int64_t tokens =
+          result.tokensBelowBits > 0 ? impl_->contents->tokens : result.tokensToRead;
+      result.seconds = static_cast<double>(tokens) / impl_->lastPrefillTokensPerSecond;
+    }
+    const std::vector<PresetForecast> whole =
+        forecastPresets(impl_->forecastRequest(impl_->allowedContext()), {*chosen});
+    result.fits = whole.front().fits;
+    cost = result;
+  });
+  return cost;
+}
+
+void ChatController::switchPreset(const QString& presetId) {
+  impl_->guarded([&] {
+    if (!impl_->preset(presetId)) {
+      throwError(ErrorCode::kInvalidArgument,
+                 QStringLiteral("There is no preset \"%1\".").arg(presetId));
+    }
+    Settings changed = impl_->settings;
+    changed.presetId = presetId;
+    impl_->switchTo(presetId, changed);
+  });
+}
+
+void ChatController::applyCacheConfig(const engine::KvCacheConfig& config, qint64 contextLength) {
+  impl_->guarded([&] {
+    config.validate();
+    Settings changed = impl_->settings;
+    // The trained length is no choice: another model has another one.
+    const bool isTrained = impl_->model && contextLength == impl_->model->config.trainedLength;
+    changed.contextLength = isTrained ? 0 : contextLength;
+    const std::optional<PresetInfo> current = impl_->preset(impl_->presetId);
+    QString presetId = impl_->presetId;
+    if (!current || current->cache != config) {
+      presetId = QString::fromUtf16(kCustomPresetId);
+      changed.customCache = config;
+      changed.presetId = presetId;
+    }
+    impl_->switchTo(presetId, changed);
+  });
+}
+
+void ChatController::cancelSwitch() {
+  if (impl_->presetSwitch) impl_->worker->cancel(impl_->presetSwitch->configure);
+}
+
+void ChatController::saveUserPreset(const QString& name, const engine::KvCacheConfig& config) {
+  impl_->guarded([&] {
+    impl_->presetStore.addUserPreset(name, config);
+    emit presetsChanged();
+  });
+}
+
+void ChatController::removeUserPreset(const QString& presetId) {
+  impl_->guarded([&] {
+    // Chats that used it go on with the same values, as "custom".
+    if (presetId == impl_->presetId) {
+      applyCacheConfig(currentCacheConfig(), impl_->settings.contextLength);
+    }
+    impl_->presetStore.removeUserPreset(presetId);
+    emit presetsChanged();
+  });
+}
+
+}  // namespace longhand::app

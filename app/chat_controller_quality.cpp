@@ -1,0 +1,99 @@
+// "Check quality": what is measured, and how a check ends.
+#include <tuple>
+#include <utility>
+
+#include "app/chat_controller_impl.h"
+
+namespace longhand::app {
+
+using engine::ErrorCode;
+
+void ChatController::Impl::connectQualityEvents() {
+  connect(worker.get(), &EngineWorker::qualityProgressed, &owner,
+          [this](const QualityProgressEvent& event) {
+            const bool isOurs = qualityCheck && event.command == qualityCheck->command;
+            if (isOurs && qualityCheck->stopReason.isEmpty()) {
+              emit owner.qualityProgress(event.progress);
+            }
+          });
+  connect(worker.get(), &EngineWorker::qualityChecked, &owner,
+          [this](const QualityCheckedEvent& event) {
+            if (!qualityCheck || event.command != qualityCheck->command) return;
+            qualityCheck.reset();
+            updateActivity();
+            emit owner.qualityChecked(event.result);
+          });
+}
+
+std::pair<QString, QString> ChatController::Impl::textToCheck() const {
+  if (pending) {
+    const DocumentContent& content = pending->preview.content;
+    return {content.fileName, content.text};
+  }
+  QStringList names;
+  QStringList texts;
+  for (const Document& document : currentDocuments()) {
+    names << document.fileName;
+    texts << document.text;
+  }
+  if (texts.isEmpty()) {
+    for (const Message& message : currentBranch()) texts << message.text;
+    if (!texts.isEmpty()) names << QStringLiteral("This chat");
+  }
+  if (texts.isEmpty()) {
+    throwError(ErrorCode::kInvalidArgument,
+               QStringLiteral("There is no text to check the quality on."),
+               QStringLiteral("Open a document first."));
+  }
+  return {names.join(QStringLiteral(", ")), texts.join(QStringLiteral("\n\n"))};
+}
+
+void ChatController::Impl::stopQualityCheck(const QString& reason) {
+  if (!qualityCheck || !qualityCheck->stopReason.isEmpty()) return;
+  qualityCheck->stopReason = reason;
+  worker->cancel(qualityCheck->command);
+}
+
+bool ChatController::Impl::onQualityFailed(const CommandFailedEvent& event) {
+  if (!qualityCheck || event.command != qualityCheck->command) return false;
+  const QString reason = std::exchange(qualityCheck, std::nullopt)->stopReason;
+  updateActivity();
+  if (event.error.code == ErrorCode::kCancelled) {
+    emit owner.qualityFailed(reason, {});
+  } else {
+    emit owner.qualityFailed(event.error.message, event.error.hint);
+  }
+  return true;
+}
+
+// --- Slots --------------------------------------------------------------------------------------
+
+void ChatController::checkQuality() {
+  try {
+    if (impl_->qualityCheck && impl_->qualityCheck->stopReason.isEmpty()) return;
+    impl_->requireReadyToAnswer();
+    if (impl_->reading || impl_->presetSwitch) {
+      throwError(ErrorCode::kInvalidArgument, QStringLiteral("The chat is still being read."),
+                 QStringLiteral("Check the quality when that is done."));
+    }
+    QualityCheckRequest request;
+    std::tie(request.textName, request.text) = impl_->textToCheck();
+    const QString custom = QString::fromUtf16(kCustomPresetId);
+    for (const PresetInfo& preset : impl_->presets()) {
+      if (preset.id != custom || impl_->presetId == custom) request.presets.push_back(preset);
+    }
+    impl_->qualityCheck =
+        Impl::QualityCheck{impl_->worker->checkQuality(std::move(request)), QString()};
+  } catch (...) {
+    const ErrorText error = currentErrorText();
+    emit qualityFailed(error.message, error.hint);
+    return;
+  }
+  impl_->updateActivity();
+}
+
+void ChatController::cancelQualityCheck() {
+  impl_->stopQualityCheck(QStringLiteral("The check was stopped."));
+}
+
+}  // namespace longhand::app
