@@ -76,6 +76,7 @@ void ChatController::Impl::loadModel(const QString& folder, engine::WeightFormat
   options.cache = loadChoice.cache.config;
   options.contextLength = loadChoice.cache.contextLength;
   options.threads = settings.threads;
+  options.backend = "auto";
   engineCache = loadChoice.cache;
   load = worker->loadModel(modelFolder, options);
   updateActivity();

@@ -68,6 +68,7 @@ ModelInfo modelInfo(const engine::Engine& engine, const QString& folder) {
   info.weightBytes = engine.weightBytes();
   info.tokenizerFingerprint = engine.tokenizer().fingerprint();
   info.backendDescription = QString::fromStdString(engine.backendDescription());
+  info.whyNotDevice = QString::fromStdString(engine.whyNotDevice());
   info.contextLength = engine.contextLength();
   info.isDemo = readDemoModel(folder).has_value();
   return info;

@@ -26,6 +26,7 @@ struct ModelInfo {
   std::uint64_t weightBytes = 0;
   std::uint64_t tokenizerFingerprint = 0;
   QString backendDescription;      // "CPU, AVX-512, 2 threads"
+  QString whyNotDevice;            // one sentence why no graphics card is used; or empty
   std::int64_t contextLength = 0;  // allowed now; config.trainedLength is what it was trained for
   bool isDemo = false;
 };

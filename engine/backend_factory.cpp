@@ -3,13 +3,15 @@
 #include <array>
 #include <utility>
 
+#include "engine/cuda_plugin.h"
 #include "engine/error.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace longhand::engine {
+namespace {
 
-std::unique_ptr<kernels::Backend> createBackend(const BackendOptions& options) {
+std::unique_ptr<kernels::Backend> createCpu(const BackendOptions& options) {
   using kernels::CpuPath;
   constexpr std::array<std::pair<std::string_view, CpuPath>, 6> kPaths = {{
       {"auto", CpuPath::kAuto},
@@ -31,6 +33,24 @@ std::unique_ptr<kernels::Backend> createBackend(const BackendOptions& options) {
   }
   throw Error(ErrorCode::kInvalidArgument, "There is no CPU path '" + options.cpuPath + "'.",
               "Choose auto, portable, avx2, avx512, avx512-vnni or avx512-bf16.");
+}
+
+}  // namespace
+
+ChosenBackend createBackend(const BackendOptions& options) {
+  ChosenBackend chosen;
+  if (options.backend == "cuda" || options.backend == "auto") {
+    chosen.backend = loadCudaBackend(options.cudaPlugin, chosen.whyNotDevice);
+    if (chosen.backend != nullptr) return chosen;
+    if (options.backend == "cuda") {
+      throw Error(ErrorCode::kDevice, chosen.whyNotDevice, "Use the backend auto or cpu.");
+    }
+  } else if (options.backend != "cpu") {
+    throw Error(ErrorCode::kInvalidArgument, "There is no backend '" + options.backend + "'.",
+                "Choose auto, cpu or cuda.");
+  }
+  chosen.backend = createCpu(options);
+  return chosen;
 }
 
 }  // namespace longhand::engine

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -59,7 +60,8 @@ void requireVocabulary(const Tokenizer& tokenizer, const ModelConfig& config) {
 struct Engine::Impl {
   EngineOptions options;
   MemoryLedger ledger;
-  std::unique_ptr<kernels::Backend> backend;
+  ChosenBackend chosen;
+  kernels::Backend* backend;  // the chosen one
   mutable std::mutex descriptionMutex;
   std::string description;  // setThreads changes it
   std::unique_ptr<Model> model;
@@ -71,8 +73,35 @@ struct Engine::Impl {
 
   explicit Impl(const EngineOptions& optionsIn)
       : options(optionsIn),
-        backend(createBackend({optionsIn.threads, optionsIn.cpuPath})),
+        chosen(createBackend({optionsIn.threads, optionsIn.cpuPath, optionsIn.backend, {}})),
+        backend(chosen.backend.get()),
         description(backend->description()) {}
+
+  /// fill() makes the model, start() the rest. Where `auto` chose a device that is too small or
+  /// broken, both are done again on the CPU.
+  static std::unique_ptr<Impl> fallingBack(const EngineOptions& options,
+                                           const std::function<void(Impl&)>& fill) {
+    auto impl = std::make_unique<Impl>(options);
+    std::string whyNotDevice;
+    try {
+      fill(*impl);
+      impl->start();
+      return impl;
+    } catch (const Error& error) {
+      const bool isOfDevice =
+          error.code() == ErrorCode::kOutOfMemory || error.code() == ErrorCode::kDevice;
+      if (options.backend != "auto" || impl->backend->usesHostMemory() || !isOfDevice) throw;
+      whyNotDevice = impl->description + ": " + error.message();
+    }
+    impl.reset();  // gives the device's memory back first
+    EngineOptions onCpu = options;
+    onCpu.backend = "cpu";
+    impl = std::make_unique<Impl>(onCpu);
+    impl->chosen.whyNotDevice = whyNotDevice;
+    fill(*impl);
+    impl->start();
+    return impl;
+  }
 
   void start() {
     config = model->config();
@@ -112,12 +141,11 @@ std::unique_ptr<Engine> Engine::load(const std::filesystem::path& modelFolder,
   validate(options);
   const ModelConfig config = readModelConfig(modelFolder);
   std::unique_ptr<Engine> engine(new Engine);
-  engine->impl_ = std::make_unique<Impl>(options);
-  Impl& m = *engine->impl_;
-  m.tokenizer.emplace(modelFolder / "tokenizer.model");
-  requireVocabulary(*m.tokenizer, config);
-  m.model = loadModel(modelFolder, options.weights, *m.backend, m.ledger, progress, stop);
-  m.start();
+  engine->impl_ = Impl::fallingBack(options, [&](Impl& m) {
+    m.tokenizer.emplace(modelFolder / "tokenizer.model");
+    requireVocabulary(*m.tokenizer, config);
+    m.model = loadModel(modelFolder, options.weights, *m.backend, m.ledger, progress, stop);
+  });
   return engine;
 }
 
@@ -125,10 +153,9 @@ std::unique_ptr<Engine> Engine::loadRandom(const ModelConfig& config, const Engi
                                            std::uint64_t seed, std::stop_token stop) {
   validate(options);
   std::unique_ptr<Engine> engine(new Engine);
-  engine->impl_ = std::make_unique<Impl>(options);
-  Impl& m = *engine->impl_;
-  m.model = makeRandomModel(config, options.weights, seed, *m.backend, m.ledger, std::move(stop));
-  m.start();
+  engine->impl_ = Impl::fallingBack(options, [&](Impl& m) {
+    m.model = makeRandomModel(config, options.weights, seed, *m.backend, m.ledger, stop);
+  });
   return engine;
 }
 
@@ -140,6 +167,8 @@ const Tokenizer& Engine::tokenizer() const {
   }
   return *impl_->tokenizer;
 }
+
+const std::string& Engine::whyNotDevice() const { return impl_->chosen.whyNotDevice; }
 
 WeightFormat Engine::weightFormat() const { return impl_->model->weightFormat(); }
 

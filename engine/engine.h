@@ -35,6 +35,7 @@ struct EngineOptions {
   std::int64_t contextLength = 0;  // 0: the model's trained length
   int threads = 0;                 // 0: the cores this process may use
   std::string cpuPath = "auto";    // auto, portable, avx2, avx512, avx512-vnni, avx512-bf16
+  std::string backend = "cpu";     // cpu, cuda, auto (engine/backend_factory.h)
   std::int64_t chunkTokens = 0;    // prefill chunk; 0: the whole prompt where memory allows
   /// Instead of what config.json says: published long-context configs are often wrong.
   std::optional<RopeConfig> rope;
@@ -122,7 +123,9 @@ class Engine {
   WeightFormat weightFormat() const;       // any thread
   std::uint64_t weightBytes() const;       // any thread
   std::string backendDescription() const;  // any thread
-  MemoryReport memory() const;             // any thread
+  /// One sentence why it is the CPU although a device was asked for; empty otherwise.
+  const std::string& whyNotDevice() const;  // any thread
+  MemoryReport memory() const;              // any thread
 
   const KvCacheConfig& cacheConfig() const;
   std::int64_t contextLength() const;

@@ -71,6 +71,8 @@ void StatusLine::showActivity() {
   activity_->setText(text());
   const std::optional<app::ModelInfo> model = controller_.model();
   device_->setText(model ? model->backendDescription : QString());
+  device_->setToolTip(model ? model->whyNotDevice : QString());
+  device_->setAccessibleDescription(device_->toolTip());
 }
 
 void StatusLine::showStatistics(const app::MessageStatistics& statistics) {

@@ -174,6 +174,9 @@ int bench(BenchOptions options, Interrupt& interrupt) {
     std::cout << bench.engine().modelConfig().name << ", weights "
               << weightFormatName(bench.engine().weightFormat()) << ", "
               << bench.engine().backendDescription() << '\n';
+    if (const std::string& why = bench.engine().whyNotDevice(); !why.empty()) {
+      std::cout << "No graphics card is used: " << why << '\n';
+    }
     printHeader();
   }
   for (const KvCacheConfig& config : configs) {
@@ -188,6 +191,7 @@ int bench(BenchOptions options, Interrupt& interrupt) {
     printJson({{"model", bench.engine().modelConfig().name},
                {"weights", weightFormatName(bench.engine().weightFormat())},
                {"backend", bench.engine().backendDescription()},
+               {"why_not_device", bench.engine().whyNotDevice()},
                {"prefill_tokens", options.prefillTokens},
                {"decode_tokens", options.decodeTokens},
                {"rows", rows}});

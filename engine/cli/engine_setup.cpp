@@ -17,6 +17,7 @@ EngineOptions engineOptions(const ModelOptions& model, const CacheOptions& cache
   options.contextLength = model.contextLength;
   options.threads = model.threads;
   options.cpuPath = model.cpuPath;
+  options.backend = model.backend;
   options.chunkTokens = model.chunkTokens;
   options.rope = model.rope(config.rope);
   return options;

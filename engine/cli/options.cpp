@@ -121,6 +121,12 @@ void ModelOptions::addTo(CLI::App& command) {
       ->check(wholeNumber(0, 1024))
       ->type_name("N")
       ->group(kModelGroup);
+  command
+      .add_option("--backend", backend,
+                  "Processor: cuda is an NVIDIA graphics card, auto takes one where it can")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str()
+      ->group(kModelGroup);
   command.add_option("--cpu-path", cpuPath, "Instruction set of the kernels")
       ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512", "avx512-vnni", "avx512-bf16"}))
       ->capture_default_str()

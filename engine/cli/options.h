@@ -32,6 +32,7 @@ struct ModelOptions {
   std::int64_t chunkTokens = 0;
   int threads = 0;
   std::string cpuPath = "auto";
+  std::string backend = "auto";
   std::string ropeScaling;
   std::optional<double> ropeFactor;
   std::optional<std::int64_t> ropeOriginalLength;

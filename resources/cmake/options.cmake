@@ -27,11 +27,13 @@ endif()
 # Interface target: our own code links it, third-party code does not.
 add_library(longhand_options INTERFACE)
 target_include_directories(longhand_options INTERFACE "${CMAKE_SOURCE_DIR}")
-target_compile_options(longhand_options INTERFACE
+set(LONGHAND_WARNINGS
   -Werror -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
   -Wcast-qual -Wcast-align -Wundef -Wextra-semi -Wvla -Wimplicit-fallthrough
   $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond>
   $<$<CXX_COMPILER_ID:GNU>:-Wlogical-op>
   # GCC 12 takes std::string::insert and replace for overlapping copies at -O2 (GCC bug 105651).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+# nvcc has warnings of its own (kernels/cuda).
+target_compile_options(longhand_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${LONGHAND_WARNINGS}>")
 target_compile_definitions(longhand_options INTERFACE $<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)

@@ -2,6 +2,11 @@
 
 #include "kernels/cpu/cpu_backend.h"
 
+#ifdef LONGHAND_EMULATES_CUDA
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/cuda_on_cpu/options.h"
+#endif
+
 namespace longhand::tests {
 namespace {
 
@@ -17,6 +22,24 @@ constexpr NamedPath kPaths[] = {{"portable", CpuPath::kPortable},
                                 {"avx512-vnni", CpuPath::kAvx512Vnni},
                                 {"avx512-bf16", CpuPath::kAvx512Bf16}};
 
+#ifdef LONGHAND_EMULATES_CUDA
+struct NamedSchedule {
+  const char* name;
+  cuda_on_cpu::Schedule schedule;
+};
+constexpr NamedSchedule kSchedules[] = {{"cuda forward", cuda_on_cpu::Schedule::kForward},
+                                        {"cuda reverse", cuda_on_cpu::Schedule::kReverse},
+                                        {"cuda random", cuda_on_cpu::Schedule::kRandom}};
+
+void addScheduleRows() {
+  for (const NamedSchedule& entry : kSchedules) {
+    QTest::newRow(entry.name) << QString::fromLatin1(entry.name);
+  }
+}
+#else
+void addScheduleRows() {}
+#endif
+
 }  // namespace
 
 void addBackends() {
@@ -24,6 +47,12 @@ void addBackends() {
   for (const NamedPath& entry : kPaths) {
     QTest::newRow(entry.name) << QString::fromLatin1(entry.name);
   }
+  addScheduleRows();
+}
+
+void addEmulatedBackends() {
+  QTest::addColumn<QString>("backendName");
+  addScheduleRows();
 }
 
 std::unique_ptr<kernels::Backend> createBackend(const QString& name) {
@@ -32,6 +61,16 @@ std::unique_ptr<kernels::Backend> createBackend(const QString& name) {
       return kernels::createCpuBackend({.threads = 3, .path = entry.path});
     }
   }
+#ifdef LONGHAND_EMULATES_CUDA
+  for (const NamedSchedule& entry : kSchedules) {
+    if (name != QLatin1String(entry.name)) continue;
+    cuda_on_cpu::options.schedule = entry.schedule;
+    std::string reason;
+    auto backend = kernels::createCudaBackend({}, reason);
+    if (backend == nullptr) qWarning("%s", reason.c_str());
+    return backend;
+  }
+#endif
   return nullptr;
 }
 

@@ -16,6 +16,9 @@ namespace longhand::tests {
 /// A column "backendName" and a row for each backend that this build knows.
 void addBackends();
 
+/// The same with the emulated CUDA backends alone, for what CPU backends test elsewhere.
+void addEmulatedBackends();
+
 /// nullptr where this machine cannot run it. CPU backends get 3 threads: more than a small
 /// machine's cores, so that threads also wait for each other.
 std::unique_ptr<kernels::Backend> createBackend(const QString& name);

@@ -1,0 +1,243 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cassert>
+#include <cstring>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/device_check.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/kv_exact.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/pack_page.h"
+
+namespace longhand::kernels {
+namespace {
+
+using namespace cuda;
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(int device, DeviceFacts facts) : device_(device), facts_(std::move(facts)) {}
+  ~CudaBackend() override;
+
+  /// False when the device has no room for the little that the backend itself needs.
+  bool start();
+
+  std::string description() const override;
+  bool usesHostMemory() const override { return false; }
+  DeviceMemoryInfo memoryInfo() const override;
+  double operationsPerSecond() const override;
+
+  std::byte* allocate(std::size_t bytes) override;
+  void release(std::byte* memory, std::size_t bytes) noexcept override;
+  void upload(std::byte* destination, const std::byte* hostSource, std::size_t bytes) override {
+    transfer(destination, hostSource, bytes, cudaMemcpyHostToDevice);
+  }
+  void download(std::byte* hostDestination, const std::byte* source, std::size_t bytes) override {
+    transfer(hostDestination, source, bytes, cudaMemcpyDeviceToHost);
+    check(cudaStreamSynchronize(stream_));
+  }
+  void copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
+    transfer(destination, source, bytes, cudaMemcpyDeviceToDevice);
+  }
+  std::string synchronize() override;
+
+  void embed(const WeightView& table, std::span<const std::int32_t> ids,
+             const MatrixView& output) override;
+  void rmsNorm(const MatrixView& input, const float* weight, float epsilon,
+               const MatrixView& output) override {
+    launchRmsNorm(input, weight, epsilon, output, stream_);
+    checkLaunch();
+  }
+  void matmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,
+              bool accumulate) override {
+    assert(input.rows == output.rows && input.cols == weight.cols && output.cols == weight.rows);
+    launchPlainMatmul(input, weight, output, accumulate, stream_);
+    checkLaunch();
+  }
+  void rope(const MatrixView& heads, std::int64_t headDim, const float* cosSin) override {
+    launchRope(heads, headDim, cosSin, stream_);
+    checkLaunch();
+  }
+  void siluMultiply(const MatrixView& gate, const MatrixView& up) override {
+    launchSiluMultiply(gate, up, stream_);
+    checkLaunch();
+  }
+  std::int32_t argmax(const float* logits, std::int64_t count) override;
+
+  void storeExact(const AttentionShape& shape, const MatrixView& keys, const MatrixView& values,
+                  const ExactSpan& span, std::int64_t firstToken) override {
+    launchStoreExact(shape, keys, values, span, firstToken, stream_);
+    checkLaunch();
+  }
+  void copyExact(const AttentionShape& shape, const ExactSpan& source, std::int64_t sourceFirst,
+                 const ExactSpan& destination, std::int64_t destinationFirst,
+                 std::int64_t count) override {
+    launchCopyExact(shape, source, sourceFirst, destination, destinationFirst, count, stream_);
+    checkLaunch();
+  }
+  void packPage(const AttentionShape& shape, std::span<const ExactSpan> source,
+                const PageFormat& format, QuantSolver solver, std::byte* page) override {
+    launchPackPage(shape, spanList(source), format, solver, page, stream_);
+    checkLaunch();
+  }
+  void unpackPage(const AttentionShape& shape, const PageRef& page,
+                  const ExactSpan& destination) override {
+    launchUnpackPage(shape, page, destination, stream_);
+    checkLaunch();
+  }
+  void attend(const AttentionShape& shape, float scoreScale, const MatrixView& queries,
+              const KvView& history, const ExactSpan& chunk, std::int64_t chunkOffset,
+              const MatrixView& output) override;
+
+ private:
+  void transfer(std::byte* destination, const std::byte* source, std::size_t bytes,
+                cudaMemcpyKind kind) {
+    if (bytes > 0) check(cudaMemcpyAsync(destination, source, bytes, kind, stream_));
+  }
+  /// Keeps the first error until synchronize() reports it.
+  void check(cudaError_t error) {
+    if (error != cudaSuccess && fault_.empty()) fault_ = cudaGetErrorString(error);
+  }
+  void checkLaunch() { check(cudaGetLastError()); }
+  static SpanList spanList(std::span<const ExactSpan> spans);
+
+  int device_;
+  DeviceFacts facts_;
+  cudaStream_t stream_ = nullptr;
+  std::string fault_;
+  std::atomic<std::uint64_t> allocatedBytes_ = 0;
+  DeviceMemory ids_;           // [kIdsAtOnce] token ids of embed
+  DeviceMemory argmaxResult_;  // one std::int32_t
+};
+
+constexpr std::int64_t kIdsAtOnce = 4096;
+constexpr std::size_t kIdsBytes = kIdsAtOnce * sizeof(std::int32_t);
+
+bool CudaBackend::start() {
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  ids_ = allocateDevice(kIdsBytes);
+  argmaxResult_ = allocateDevice(sizeof(std::int32_t));
+  return fault_.empty() && ids_ != nullptr && argmaxResult_ != nullptr;
+}
+
+CudaBackend::~CudaBackend() {
+  if (stream_ == nullptr) return;
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+std::string CudaBackend::description() const {
+  return facts_.name + ", CUDA, compute capability " + std::to_string(facts_.major) + "." +
+         std::to_string(facts_.minor);
+}
+
+DeviceMemoryInfo CudaBackend::memoryInfo() const {
+  std::size_t freeBytes = 0;
+  std::size_t totalBytes = 0;
+  cudaSetDevice(device_);  // of the calling thread
+  if (cudaMemGetInfo(&freeBytes, &totalBytes) != cudaSuccess) return {};
+  return {totalBytes, freeBytes, allocatedBytes_};
+}
+
+double CudaBackend::operationsPerSecond() const {
+  // Tensor cores of the smallest of these devices do 512 multiply-adds a clock and multiprocessor
+  // in F16; the tiles of prefill reach about 40 % of that.
+  constexpr double kOperationsPerClock = 1024.0;
+  return 0.4 * kOperationsPerClock * facts_.nMultiprocessors * facts_.clockHz;
+}
+
+std::byte* CudaBackend::allocate(std::size_t bytes) {
+  std::byte* const memory = allocateDevice(bytes).release();
+  if (memory != nullptr) allocatedBytes_ += bytes;
+  return memory;
+}
+
+void CudaBackend::release(std::byte* memory, std::size_t bytes) noexcept {
+  if (memory == nullptr) return;
+  cudaFree(memory);  // waits for what still uses it
+  allocatedBytes_ -= bytes;
+}
+
+std::string CudaBackend::synchronize() {
+  check(cudaStreamSynchronize(stream_));
+  return fault_;
+}
+
+void CudaBackend::embed(const WeightView& table, std::span<const std::int32_t> ids,
+                        const MatrixView& output) {
+  assert(std::ssize(ids) == output.rows && table.cols == output.cols);
+  std::byte* const staged = ids_.get();
+  for (std::int64_t first = 0; first < output.rows; first += kIdsAtOnce) {
+    const std::int64_t count = std::min(kIdsAtOnce, output.rows - first);
+    const auto part = std::as_bytes(
+        ids.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
+    upload(staged, part.data(), part.size());
+    launchEmbed(table, static_cast<const std::int32_t*>(static_cast<const void*>(staged)),
+                output.slice(first, count), stream_);
+    checkLaunch();
+  }
+}
+
+std::int32_t CudaBackend::argmax(const float* logits, std::int64_t count) {
+  std::int32_t result = -1;
+  launchArgmax(logits, count, static_cast<std::int32_t*>(static_cast<void*>(argmaxResult_.get())),
+               stream_);
+  checkLaunch();
+  download(std::as_writable_bytes(std::span(&result, 1)).data(), argmaxResult_.get(),
+           sizeof result);
+  return result;
+}
+
+SpanList CudaBackend::spanList(std::span<const ExactSpan> spans) {
+  SpanList list;
+  for (const ExactSpan& span : spans) {
+    if (span.nTokens == 0) continue;
+    assert(list.nSpans < kMostSpans);
+    list.spans[list.nSpans++] = span;
+  }
+  return list;
+}
+
+void CudaBackend::attend(const AttentionShape& shape, float scoreScale, const MatrixView& queries,
+                         const KvView& history, const ExactSpan& chunk, std::int64_t chunkOffset,
+                         const MatrixView& output) {
+  assert(chunkOffset >= 0 && chunkOffset + queries.rows <= chunk.nTokens);
+  if (queries.rows == 0) return;
+  AttentionJob job;
+  job.pages = history.pages;
+  job.nPages = static_cast<int>(history.nPages);
+  job.nPagedTokens = history.nPagedTokens;
+  job.exact = spanList(history.exact);
+  assert(job.exact.nSpans < kMostSpans);
+  job.exact.spans[job.exact.nSpans++] = chunk;
+  job.chunkOffset = chunkOffset;
+  job.nHeads = static_cast<int>(shape.nHeads);
+  job.nKvHeads = static_cast<int>(shape.nKvHeads);
+  job.headDim = static_cast<int>(shape.headDim);
+  job.scoreScale = scoreScale;
+  job.queries = queries;
+  job.output = output;
+  launchPlainAttention(job, stream_);
+  checkLaunch();
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> createCudaBackend(const CudaOptions& options, std::string& reason) {
+  DeviceFacts facts;
+  if (!checkDevice(options.device, options.leastFreeBytes, facts, reason)) return nullptr;
+  const std::string name = facts.name;
+  auto backend = std::make_unique<CudaBackend>(options.device, std::move(facts));
+  if (!backend->start()) {
+    reason = name + " has no memory left.";
+    return nullptr;
+  }
+  return backend;
+}
+
+}  // namespace longhand::kernels

@@ -1,0 +1,22 @@
+#pragma once
+// The CUDA backend: all operations on one NVIDIA device, queued on one stream.
+
+#include <memory>
+#include <string>
+
+#include "kernels/backend.h"
+
+namespace longhand::kernels {
+
+struct CudaOptions {
+  int device = 0;
+  /// A device with less free memory is not worth starting on.
+  std::uint64_t leastFreeBytes = std::uint64_t{1} << 30U;
+};
+
+/// nullptr where this machine cannot run it; `reason` is then one sentence for people. Never throws
+/// for lack of a driver or a device. Creating it takes the driver about 0.3 s and 300 MB of the
+/// device's memory.
+std::unique_ptr<Backend> createCudaBackend(const CudaOptions& options, std::string& reason);
+
+}  // namespace longhand::kernels

@@ -1,0 +1,39 @@
+#pragma once
+// Memory of the device or of the host (pinned) that a CUDA object owns.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+
+namespace longhand::kernels::cuda {
+
+struct FreeDevice {
+  void operator()(std::byte* memory) const noexcept { cudaFree(memory); }
+};
+struct FreePinned {
+  void operator()(std::byte* memory) const noexcept { cudaFreeHost(memory); }
+};
+using DeviceMemory = std::unique_ptr<std::byte, FreeDevice>;
+using PinnedMemory = std::unique_ptr<std::byte, FreePinned>;
+
+/// Empty when there is no room.
+inline DeviceMemory allocateDevice(std::size_t bytes) {
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, bytes) != cudaSuccess) {
+    cudaGetLastError();  // out of memory is no fault: later calls shall not report it
+    return nullptr;
+  }
+  return DeviceMemory(static_cast<std::byte*>(memory));
+}
+
+inline PinnedMemory allocatePinned(std::size_t bytes) {
+  void* memory = nullptr;
+  if (cudaHostAlloc(&memory, bytes, cudaHostAllocDefault) != cudaSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  return PinnedMemory(static_cast<std::byte*>(memory));
+}
+
+}  // namespace longhand::kernels::cuda

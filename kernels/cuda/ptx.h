@@ -1,0 +1,89 @@
+#pragma once
+// The PTX instructions that CUDA C++ has no function for, each with its twin for the emulation.
+// They need sm_80: kernels for sm_75 must not reach them (kHasTensorTiles).
+
+#include <cstdint>
+
+#include "kernels/cuda/portability.h"
+
+namespace longhand::kernels::cuda {
+
+#if defined(LONGHAND_CUDA_ON_CPU) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+inline constexpr bool kHasTensorTiles = true;
+#else
+inline constexpr bool kHasTensorTiles = false;
+#endif
+
+/// d = a * b + d of one warp: a [16, 16] by rows, b [16, 8] by columns, halves; d [16, 8] float.
+/// Lane l holds of d: rows l/4 and l/4 + 8, columns 2 * (l%4) and the next.
+__device__ __forceinline__ void multiplyTile(float (&d)[4], const unsigned (&a)[4],
+                                             const unsigned (&b)[2]) {
+#ifdef LONGHAND_CUDA_ON_CPU
+  cuda_on_cpu::multiplyMatrices<__half>(LONGHAND_SITE, d, a, b, d);
+#elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+/// Four 8x8 matrices of halves from shared memory; lane 8 * i + r passes row r of matrix i (16-byte
+/// aligned). Lane l gets of each: row l/4, columns 2 * (l%4) and the next; transposed with
+/// kTransposed.
+template <bool kTransposed>
+__device__ __forceinline__ void loadTiles(unsigned (&result)[4], const void* row) {
+#ifdef LONGHAND_CUDA_ON_CPU
+  cuda_on_cpu::loadMatrices(LONGHAND_SITE, result, row, kTransposed);
+#else
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];\n"
+                 : "=r"(result[0]), "=r"(result[1]), "=r"(result[2]), "=r"(result[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];\n"
+                 : "=r"(result[0]), "=r"(result[1]), "=r"(result[2]), "=r"(result[3])
+                 : "r"(address)
+                 : "memory");
+  }
+#endif
+}
+
+/// Copies 16 bytes to shared memory in the background; the last 16 - sourceBytes become zeros.
+/// Both addresses are 16-byte aligned.
+__device__ __forceinline__ void copyAsync16(void* destination, const void* source,
+                                            unsigned sourceBytes = 16) {
+#ifdef LONGHAND_CUDA_ON_CPU
+  cuda_on_cpu::copyAsync(destination, source, 16, sourceBytes);
+#elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(destination));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(source),
+               "r"(sourceBytes)
+               : "memory");
+#endif
+}
+
+/// Closes a group of this thread's copies.
+__device__ __forceinline__ void commitCopies() {
+#ifdef LONGHAND_CUDA_ON_CPU
+  cuda_on_cpu::commitCopies();
+#elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+#endif
+}
+
+/// Waits for all but this thread's newest kPending groups. A barrier must follow before other
+/// threads read what was copied.
+template <int kPending>
+__device__ __forceinline__ void waitCopies() {
+#ifdef LONGHAND_CUDA_ON_CPU
+  cuda_on_cpu::waitCopies(kPending);
+#elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+#endif
+}
+
+}  // namespace longhand::kernels::cuda

@@ -1,0 +1,114 @@
+#include "tests/cuda_on_cpu/launch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda_on_cpu/sanitizer_hooks.h"
+
+namespace longhand::cuda_on_cpu {
+namespace {
+
+// What CUDA allows of every device (CUDA C++ Programming Guide, technical specifications).
+constexpr unsigned kLargestBlock = 1024;
+constexpr unsigned kLargestGridYz = 65535;
+
+std::mutex allowedMutex;
+std::map<const void*, std::size_t> allowedDynamicBytes;
+
+std::size_t allowedFor(const void* kernel) {
+  const std::lock_guard lock(allowedMutex);
+  const auto found = allowedDynamicBytes.find(kernel);
+  return found == allowedDynamicBytes.end() ? options.largestDefaultSharedBytes : found->second;
+}
+
+void checkShape(dim3 grid, dim3 block) {
+  const auto threads = std::uint64_t{block.x} * block.y * block.z;
+  if (threads == 0 || threads > kLargestBlock || block.z > 64) throw Error("bad block size");
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) throw Error("empty grid");
+  if (grid.y > kLargestGridYz || grid.z > kLargestGridYz) throw Error("grid too large");
+}
+
+/// The order of blocks: as the schedule orders threads.
+std::vector<std::uint64_t> blockOrder(std::uint64_t nBlocks) {
+  std::vector<std::uint64_t> order;
+  if (options.schedule == Schedule::kForward) return order;
+  order.resize(nBlocks);
+  for (std::uint64_t i = 0; i < nBlocks; ++i) order[i] = nBlocks - 1 - i;
+  if (options.schedule == Schedule::kReverse) return order;
+  std::uint64_t random = options.seed * 0x9e3779b97f4a7c15U | 1U;
+  for (std::uint64_t i = nBlocks; i > 1; --i) {
+    random ^= random << 13U;
+    random ^= random >> 7U;
+    random ^= random << 17U;
+    std::swap(order[i - 1], order[random % i]);
+  }
+  return order;
+}
+
+BlockEngine& engineOfThisThread() {
+  thread_local std::unique_ptr<BlockEngine> engine;
+  // After an Error the fibers of the failed block are abandoned in the middle of their work; their
+  // stacks are simply used anew.
+  if (engine == nullptr) engine = std::make_unique<BlockEngine>();
+  return *engine;
+}
+
+}  // namespace
+
+void allowDynamicShared(const void* kernel, std::size_t bytes) {
+  const std::lock_guard lock(allowedMutex);
+  allowedDynamicBytes[kernel] = bytes;
+}
+
+void runGrid(const void* kernel, dim3 grid, dim3 block, std::size_t dynamicSharedBytes,
+             void (*body)(void*), void* argument) {
+  checkShape(grid, block);
+  const std::size_t allowed = allowedFor(kernel);
+  if (dynamicSharedBytes > allowed) {
+    throw Error("a launch wants " + std::to_string(dynamicSharedBytes) +
+                " bytes of dynamic shared memory and may have " + std::to_string(allowed));
+  }
+  const std::size_t largestShared = std::max(allowed, options.largestDefaultSharedBytes);
+  const std::uint64_t nBlocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  const std::vector<std::uint64_t> order = blockOrder(nBlocks);
+  std::atomic<std::uint64_t> next{0};
+  std::atomic<bool> hasFailed{false};
+  std::string failure;
+  const auto work = [&] {
+    BlockEngine& engine = engineOfThisThread();
+    current = {nullptr, {}, block, grid, &engine};
+    engine.seed(options.seed);
+    try {
+      for (;;) {
+        std::uint64_t index = next.fetch_add(1);
+        if (index >= nBlocks || hasFailed) break;
+        if (!order.empty()) index = order[index];
+        current.blockIndex = {static_cast<unsigned>(index % grid.x),
+                              static_cast<unsigned>(index / grid.x % grid.y),
+                              static_cast<unsigned>(index / grid.x / grid.y)};
+        engine.runBlock(body, argument, dynamicSharedBytes, largestShared);
+      }
+    } catch (const Error& error) {
+      if (!hasFailed.exchange(true)) failure = error.what();
+    }
+    orderAfterLaunch(engine);
+    current = {};
+  };
+  if (options.osThreads <= 1 || nBlocks == 1) {
+    work();
+  } else {
+    std::vector<std::thread> threads;
+    for (unsigned i = 1; i < options.osThreads; ++i) threads.emplace_back(work);
+    work();
+    for (std::thread& thread : threads) thread.join();
+  }
+  if (hasFailed) throw Error(failure);
+}
+
+}  // namespace longhand::cuda_on_cpu

@@ -1,0 +1,298 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <QtTest>
+
+#include "kernels/page_layout.h"
+#include "kernels/reference/reference_kv.h"
+#include "tests/kernels/kv_scene.h"
+#include "tests/kernels/test_backends.h"
+
+using namespace longhand::kernels;
+using longhand::tests::addEmulatedBackends;
+using longhand::tests::KvScene;
+
+namespace {
+
+PageFormat pageFormat(int keyNbits, int valueNbits, int groupSize,
+                      QuantScheme scheme = QuantScheme::kAsymmetric,
+                      DataType exactType = DataType::kF16) {
+  return {static_cast<std::uint8_t>(keyNbits), static_cast<std::uint8_t>(valueNbits),
+          static_cast<std::uint8_t>(groupSize), scheme, exactType};
+}
+
+/// Largest difference to the slow twin over what rounding explains; at most 1 when all is well.
+///
+/// A score is a float sum of headDim products, or of two such sums where codes are read in place
+/// (codes, and mins). Rounding errors of random sign add up to about e = 2^-24 |q| |k| scoreScale,
+/// with |q| = sqrt(headDim) and scoreScale = 1 / sqrt(headDim): e = 2^-24 |k|. An error of a score
+/// moves its probability by that factor, hence the output by up to 2 e max|v|. Probabilities,
+/// their sum and exp add a few 2^-24 max|v| themselves.
+double errorRatio(KvScene& scene, Backend& backend, std::int64_t nRows, std::int64_t chunkOffset) {
+  const AttentionShape& shape = scene.shape();
+  const std::int64_t cols = shape.nHeads * shape.headDim;
+  const std::int64_t stride = cols + 3;
+  std::vector<float> queries = scene.randomRows(nRows, cols, stride, 1.0F);
+  std::vector<float> expected(static_cast<std::size_t>(nRows * stride),
+                              std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> output = expected;
+  const float scoreScale = 1.0F / std::sqrt(static_cast<float>(shape.headDim));
+  const MatrixView queryView{queries.data(), nRows, cols, stride};
+  attendReference(shape, scoreScale, queryView, scene.history(), scene.chunk(), chunkOffset,
+                  {expected.data(), nRows, cols, stride});
+  backend.attend(shape, scoreScale, queryView, scene.history(), scene.chunk(), chunkOffset,
+                 {output.data(), nRows, cols, stride});
+  const double keyNorm = std::sqrt(static_cast<double>(shape.headDim)) * scene.keyRms();
+  const double tolerance =
+      0x1p-24 * (2.0 * keyNorm + 8.0) * static_cast<double>(scene.largestValue());
+  double worst = 0.0;
+  for (std::int64_t row = 0; row < nRows; ++row) {
+    for (std::int64_t col = 0; col < stride; ++col) {
+      const auto index = static_cast<std::size_t>(row * stride + col);
+      if (col >= cols) {
+        if (!std::isnan(output[index])) return HUGE_VAL;  // wrote beyond the row
+        continue;
+      }
+      const double difference =
+          std::fabs(static_cast<double>(output[index]) - static_cast<double>(expected[index]));
+      if (!(difference <= tolerance))
+        return std::isnan(difference) ? HUGE_VAL : difference / tolerance;
+      worst = std::max(worst, difference / tolerance);
+    }
+  }
+  return worst;
+}
+
+bool sameBytes(const std::byte* a, const std::byte* b, std::size_t bytes) {
+  return std::memcmp(a, b, bytes) == 0;
+}
+
+}  // namespace
+
+class CudaKvTest : public QObject {
+  Q_OBJECT
+
+ private slots:
+  void storedTokensEqualTheSlowTwin_data() { addEmulatedBackends(); }
+  void storedTokensEqualTheSlowTwin();
+  void packedPagesEqualTheSlowTwinByteForByte_data() { addEmulatedBackends(); }
+  void packedPagesEqualTheSlowTwinByteForByte();
+  void unpackedPagesEqualTheSlowTwinByteForByte_data() { addEmulatedBackends(); }
+  void unpackedPagesEqualTheSlowTwinByteForByte();
+  void everyFormatIsAttendedAsByTheSlowTwin_data() { addEmulatedBackends(); }
+  void everyFormatIsAttendedAsByTheSlowTwin();
+  void everyHeadDimIsAttendedAsByTheSlowTwin_data() { addEmulatedBackends(); }
+  void everyHeadDimIsAttendedAsByTheSlowTwin();
+  void everyNumberOfQueriesIsAttendedAsByTheSlowTwin_data() { addEmulatedBackends(); }
+  void everyNumberOfQueriesIsAttendedAsByTheSlowTwin();
+  void everyNumberOfValidTokensIsAttendedAsByTheSlowTwin_data() { addEmulatedBackends(); }
+  void everyNumberOfValidTokensIsAttendedAsByTheSlowTwin();
+  void longMixedHistoriesAreAttendedAsByTheSlowTwin_data() { addEmulatedBackends(); }
+  void longMixedHistoriesAreAttendedAsByTheSlowTwin();
+  void largeScoresDoNotOverflow_data() { addEmulatedBackends(); }
+  void largeScoresDoNotOverflow();
+};
+
+void CudaKvTest::storedTokensEqualTheSlowTwin() {
+  LONGHAND_FETCH_BACKEND();
+  for (const std::int64_t headDim : {8, 10, 30, 64, 80, 100, 128, 256}) {
+    for (const DataType type : {DataType::kF16, DataType::kF32}) {
+      for (const std::int64_t n : {1, 3, 40}) {
+        KvScene scene({4, 2, headDim}, 5);
+        const std::int64_t cols = 2 * headDim;
+        std::vector<float> keys = scene.randomRows(n, cols, cols + 5, 3.0F);
+        std::vector<float> values = scene.randomRows(n, cols, cols + 5, 1.0e-6F);  // subnormal
+        keys[0] = 65519.0F;
+        keys[1] = 1.0e6F;  // infinity in F16
+        const ExactSpan expected = scene.poisonedSpan(type, n + 4);
+        const ExactSpan stored = scene.poisonedSpan(type, n + 4);
+        const MatrixView keyView{keys.data(), n, cols, cols + 5};
+        const MatrixView valueView{values.data(), n, cols, cols + 5};
+        storeExactReference(scene.shape(), keyView, valueView, expected, 2);
+        backend.storeExact(scene.shape(), keyView, valueView, stored, 2);
+        const std::size_t bytes = bytesOf(type, 2 * (n + 4) * headDim);
+        QVERIFY(sameBytes(stored.keys, expected.keys, bytes));
+        QVERIFY(sameBytes(stored.values, expected.values, bytes));
+      }
+    }
+  }
+}
+
+void CudaKvTest::packedPagesEqualTheSlowTwinByteForByte() {
+  LONGHAND_FETCH_BACKEND();
+  for (const std::int64_t headDim : {8, 10, 30, 64, 80, 100, 128, 256}) {
+    for (const int keyNbits : {16, 8, 4, 2}) {
+      for (const int valueNbits : {16, 8, 4, 2}) {
+        for (const QuantScheme scheme : {QuantScheme::kAsymmetric, QuantScheme::kSymmetric}) {
+          const int group = 32 << ((keyNbits + valueNbits / 2) % 3);
+          const DataType exactType = valueNbits == 2 ? DataType::kF32 : DataType::kF16;
+          const PageFormat format = pageFormat(keyNbits, valueNbits, group, scheme, exactType);
+          KvScene scene({2, 2, headDim}, 9);
+          // A ring: the page's tokens lie in three spans of different types.
+          const ExactSpan source[] = {scene.randomSpan(DataType::kF16, 7, 20),
+                                      scene.randomSpan(DataType::kF32, group - 12, group),
+                                      scene.randomSpan(DataType::kF16, 5, 5)};
+          const QuantSolver solver = group == 32 ? QuantSolver::kHqq : QuantSolver::kMinMax;
+          const PageRef expected = scene.poisonedPage(format);
+          const PageRef packed = scene.poisonedPage(format);
+          packPageReference(scene.shape(), source, format, solver, expected.data);
+          backend.packPage(scene.shape(), source, format, solver, packed.data);
+          QVERIFY2(sameBytes(packed.data, expected.data, pageLayout(format, 2, headDim).totalBytes),
+                   (std::to_string(headDim) + " k" + std::to_string(keyNbits) + "v" +
+                    std::to_string(valueNbits))
+                       .c_str());
+        }
+      }
+    }
+  }
+}
+
+void CudaKvTest::unpackedPagesEqualTheSlowTwinByteForByte() {
+  LONGHAND_FETCH_BACKEND();
+  for (const std::int64_t headDim : {8, 30, 64, 80, 100, 256}) {
+    for (const int nbits : {16, 8, 4, 2}) {
+      for (const QuantScheme scheme : {QuantScheme::kAsymmetric, QuantScheme::kSymmetric}) {
+        for (const DataType type : {DataType::kF16, DataType::kF32}) {
+          KvScene scene({2, 2, headDim}, 21);
+          scene.addPage(pageFormat(nbits, nbits, 64, scheme), 51);
+          const ExactSpan expected = scene.poisonedSpan(type, 60);
+          const ExactSpan unpacked = scene.poisonedSpan(type, 60);
+          unpackPageReference(scene.shape(), scene.history().pages[0], expected);
+          backend.unpackPage(scene.shape(), scene.history().pages[0], unpacked);
+          const std::size_t bytes = bytesOf(type, 2 * 60 * headDim);
+          QVERIFY(sameBytes(unpacked.keys, expected.keys, bytes));
+          QVERIFY(sameBytes(unpacked.values, expected.values, bytes));
+        }
+      }
+    }
+  }
+}
+
+void CudaKvTest::everyFormatIsAttendedAsByTheSlowTwin() {
+  LONGHAND_FETCH_BACKEND();
+  double worst = 0.0;
+  for (const int keyNbits : {16, 8, 4, 2}) {
+    for (const int valueNbits : {16, 8, 4, 2}) {
+      for (const int groupSize : {32, 64, 128}) {
+        for (const QuantScheme scheme : {QuantScheme::kAsymmetric, QuantScheme::kSymmetric}) {
+          for (const std::int64_t nRows : {1, 6}) {  // decode, prefill
+            KvScene scene({8, 2, 64}, 31);
+            const DataType type = groupSize == 64 ? DataType::kF32 : DataType::kF16;
+            scene.addPage(pageFormat(keyNbits, valueNbits, groupSize, scheme, type), groupSize);
+            scene.setChunk(DataType::kF32, nRows, nRows);
+            const double ratio = errorRatio(scene, backend, nRows, 0);
+            worst = std::max(worst, ratio);
+            QVERIFY2(ratio <= 1.0, ("k" + std::to_string(keyNbits) + " v" +
+                                    std::to_string(valueNbits) + " g" + std::to_string(groupSize) +
+                                    " rows " + std::to_string(nRows) + ": " + std::to_string(ratio))
+                                       .c_str());
+          }
+        }
+      }
+    }
+  }
+  qInfo("largest error: %.3f of the tolerance", worst);
+}
+
+void CudaKvTest::everyHeadDimIsAttendedAsByTheSlowTwin() {
+  LONGHAND_FETCH_BACKEND();
+  const std::int64_t smallStep = 6;
+  const std::int64_t largeStep = 44;
+  for (std::int64_t headDim = 8; headDim <= 256; headDim += headDim < 72 ? smallStep : largeStep) {
+    for (const int nbits : {8, 4, 2}) {
+      for (const std::int64_t nRows : {1, 20}) {
+        KvScene scene({2, 1, headDim}, 77);
+        scene.addPage(pageFormat(nbits, nbits, 32), 32);
+        scene.addSpan(DataType::kF16, 5, 6);
+        scene.addSpan(DataType::kF32, 3, 9);
+        scene.setChunk(DataType::kF16, nRows, nRows + 2);
+        const double ratio = errorRatio(scene, backend, nRows, 0);
+        QVERIFY2(ratio <= 1.0, (std::to_string(headDim) + ": " + std::to_string(ratio)).c_str());
+      }
+    }
+  }
+}
+
+void CudaKvTest::everyNumberOfQueriesIsAttendedAsByTheSlowTwin() {
+  LONGHAND_FETCH_BACKEND();
+  const std::int64_t smallStep = 4;
+  const std::int64_t largeStep = 44;
+  for (const std::int64_t queriesPerKvHead : {1, 2, 3, 5, 8}) {
+    for (std::int64_t nRows = 1; nRows <= 140; nRows += nRows < 20 ? smallStep : largeStep) {
+      KvScene scene({2 * queriesPerKvHead, 2, 24}, 3);
+      scene.addPage(pageFormat(4, 2, 32), 32);
+      scene.addSpan(DataType::kF16, 4, 4);
+      const std::int64_t offset = nRows % 3 * 5;
+      scene.setChunk(DataType::kF32, offset + nRows + 2, offset + nRows + 5);
+      const double ratio = errorRatio(scene, backend, nRows, offset);
+      QVERIFY2(ratio <= 1.0, (std::to_string(queriesPerKvHead) + " x " + std::to_string(nRows) +
+                              ": " + std::to_string(ratio))
+                                 .c_str());
+    }
+  }
+}
+
+void CudaKvTest::everyNumberOfValidTokensIsAttendedAsByTheSlowTwin() {
+  LONGHAND_FETCH_BACKEND();
+  const int smallStep = 3;
+  const int largeStep = 29;
+  for (int nTokens = 1; nTokens <= 128; nTokens += nTokens < 70 ? smallStep : largeStep) {
+    for (const int nbits : {16, 8, 4, 2}) {
+      for (const std::int64_t nRows : {1, 9}) {
+        KvScene scene({1, 1, 20}, 19);
+        const int groupSize = nTokens <= 32 ? 32 : nTokens <= 64 ? 64 : 128;
+        scene.addPage(pageFormat(nbits, nbits, groupSize), nTokens);
+        scene.addSpan(DataType::kF16, nTokens, nTokens + 1);
+        scene.setChunk(DataType::kF16, nRows, nRows);
+        const double ratio = errorRatio(scene, backend, nRows, 0);
+        QVERIFY2(ratio <= 1.0, (std::to_string(nTokens) + " tokens, " + std::to_string(nbits) +
+                                " bits: " + std::to_string(ratio))
+                                   .c_str());
+      }
+    }
+  }
+}
+
+void CudaKvTest::longMixedHistoriesAreAttendedAsByTheSlowTwin() {
+  LONGHAND_FETCH_BACKEND();
+  for (const std::int64_t nRows : {1, 3, 70}) {
+    KvScene scene({4, 2, 80}, 23);
+    scene.addSpan(DataType::kF16, 4, 4);
+    constexpr int kNbits[] = {16, 8, 4, 2};
+    for (int i = 0; i < 40; ++i) {
+      const int groupSize = 32 << (i % 3);
+      const bool isSymmetric = i % 5 == 0;
+      scene.addPage(pageFormat(kNbits[i % 4], kNbits[i / 4 % 4], groupSize,
+                               isSymmetric ? QuantScheme::kSymmetric : QuantScheme::kAsymmetric),
+                    i % 7 == 0 ? groupSize - i % 31 : groupSize);
+    }
+    scene.addSpan(DataType::kF32, 0, 4);
+    scene.addSpan(DataType::kF16, 150, 200);
+    scene.setChunk(DataType::kF32, nRows + 70, nRows + 80);
+    const double ratio = errorRatio(scene, backend, nRows, 70);
+    QVERIFY2(ratio <= 1.0, std::to_string(ratio).c_str());
+  }
+}
+
+void CudaKvTest::largeScoresDoNotOverflow() {
+  LONGHAND_FETCH_BACKEND();
+  for (const std::int64_t nRows : {1, 12}) {
+    KvScene scene({1, 1, 64}, 13);
+    scene.addPage(pageFormat(8, 8, 32), 32);
+    scene.setChunk(DataType::kF32, nRows, nRows);
+    std::vector<float> queries = scene.randomRows(nRows, 64, 64, 1.0e4F);
+    std::vector<float> output(queries.size(), NAN);
+    backend.attend(scene.shape(), 1.0F, {queries.data(), nRows, 64, 64}, scene.history(),
+                   scene.chunk(), 0, {output.data(), nRows, 64, 64});
+    // One token takes all the weight, so each output is its value, within the values' range.
+    for (const float value : output) QVERIFY(std::fabs(value) <= scene.largestValue() * 1.01F);
+  }
+}
+
+QTEST_APPLESS_MAIN(CudaKvTest)
+#include "cuda_kv_test.moc"
