@@ -261,22 +261,23 @@ void CpuKv::attendGroups(const AttendJob& job, std::int64_t kvHead, std::int64_t
   }
   block.seen = seen;
   Tiles tiles(job, kvHead, firstQuery + nQueries - 1);
-  KvTile group[kGroupTokens / kRowUnit];
-  std::int64_t nTiles = 0;
-  std::int64_t nTokens = 0;
-  for (std::int64_t index = firstTile; index < endTile; ++index) {
-    const KvTile tile = tiles.at(index);
-    if (tile.nTokens == 0) continue;
-    const std::int64_t padded = ceilDivide(tile.nTokens, kRowUnit) * kRowUnit;
-    if (nTokens + padded > kGroupTokens) {
-      job.expanded->attendExpanded(group, nTiles, block);
-      nTiles = 0;
-      nTokens = 0;
+  std::int64_t index = firstTile;
+  const auto gather = [&](KvGroup& group) {
+    group.nTiles = 0;
+    for (std::int64_t nTokens = 0; index < endTile; ++index) {
+      const KvTile tile = tiles.at(index);
+      if (tile.nTokens == 0) continue;
+      nTokens += ceilDivide(tile.nTokens, kRowUnit) * kRowUnit;
+      if (nTokens > kGroupTokens) return;
+      group.tiles[group.nTiles++] = tile;
     }
-    group[nTiles++] = tile;
-    nTokens += padded;
+  };
+  KvGroup groups[2];
+  gather(groups[0]);
+  for (int now = 0; groups[now].nTiles > 0; now = 1 - now) {
+    gather(groups[1 - now]);
+    job.expanded->attendExpanded(groups[now], groups[1 - now], block);
   }
-  if (nTiles > 0) job.expanded->attendExpanded(group, nTiles, block);
 }
 
 /// output = sum of the runs' outputs / sum of their sums, each times 2^(largest - overall largest).

@@ -23,6 +23,9 @@ namespace {
 /// Two 16-bit numbers in each lane, the one with the lower index along the sum in the lower half.
 using Pairs = __m512i;
 
+/// 6 x 4 sums, 4 right vectors and a left one fill 29 of 32 registers.
+constexpr int kRowsAtOnce = 6;
+
 constexpr float kMaskedScore = -__builtin_huge_valf();
 
 /// Length of an integer query or key: 2^15, less what rounding may add to a number of 256 channels.
@@ -50,6 +53,56 @@ void storePairs(std::uint32_t* p, Pairs v) { _mm512_storeu_si512(p, v); }
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
+// --- Prefetch ----------------------------------------------------------------------------------
+
+/// Brings the next group into the second-level cache, a few lines with each block of a product: a
+/// burst of them would wait for memory, and so would the expansion without them.
+class Prefetch {
+ public:
+  Prefetch(const KvGroup& group, const QueryBlock& block) {
+    std::int64_t nLines = 0;
+    for (std::int64_t i = 0; i < group.nTiles; ++i) {
+      const KvTile& tile = group.tiles[i];
+      const std::int64_t exactBytes =
+          tile.nTokens * block.headDim * (tile.exactType == DataType::kF32 ? 4 : 2);
+      const std::int64_t valueCodes = tile.nTokens * block.headDim * tile.valueNbits / 8;
+      nLines +=
+          add(tile.keys, tile.keyNbits == 16 ? exactBytes : tile.keyWords * tile.groupSize * 4);
+      nLines += add(tile.values, tile.valueNbits == 16 ? exactBytes : valueCodes);
+    }
+    const std::int64_t nSteps =
+        (block.nQueries + kScoreQueries - 1) / kScoreQueries * (kGroupTokens / kRowsAtOnce);
+    linesPerStep_ = (nLines + nSteps - 1) / nSteps;
+  }
+
+  void step() {
+    for (std::int64_t i = 0; i < linesPerStep_ && current_ < nRanges_; ++i) {
+      Range& range = ranges_[current_];
+      _mm_prefetch(range.at, _MM_HINT_T1);
+      range.at += kLineBytes;
+      if (range.at >= range.end) ++current_;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLineBytes = 64;
+  struct Range {
+    const char* at;
+    const char* end;
+  };
+
+  std::int64_t add(const std::byte* memory, std::int64_t bytes) {
+    const char* at = reinterpret_cast<const char*>(memory);
+    ranges_[nRanges_++] = {at, at + bytes};
+    return (bytes + kLineBytes - 1) / kLineBytes;
+  }
+
+  Range ranges_[2 * kGroupTokens / kRowUnit];
+  std::int64_t nRanges_ = 0;
+  std::int64_t current_ = 0;
+  std::int64_t linesPerStep_ = 0;
+};
+
 // --- Matrix products ---------------------------------------------------------------------------
 
 /// left [rows, depth] * right [depth, columns], depth in pairs.
@@ -66,6 +119,7 @@ struct PairProduct {
   std::int64_t depth;
   const float* rowScales;  // integers only: [rows]
   float* top;              // integers only: [columns] raised to the largest results
+  Prefetch* prefetch;      // integers only
 };
 
 /// result += products of bfloat16.
@@ -122,11 +176,13 @@ template <typename Sums, int kRows, int kColumns>
   }
 }
 
-/// 6 x 4 sums, 4 right vectors and a left one fill 29 of 32 registers.
 template <typename Sums, int kColumns>
 void multiplyColumns(const PairProduct& p, std::int64_t column) {
   std::int64_t row = 0;
-  for (; row + 6 <= p.rows; row += 6) multiplyBlock<Sums, 6, kColumns>(p, row, column);
+  for (; row + kRowsAtOnce <= p.rows; row += kRowsAtOnce) {
+    if constexpr (Sums::kHasTop) p.prefetch->step();
+    multiplyBlock<Sums, kRowsAtOnce, kColumns>(p, row, column);
+  }
   for (; row + 4 <= p.rows; row += 4) multiplyBlock<Sums, 4, kColumns>(p, row, column);
   for (; row + 2 <= p.rows; row += 2) multiplyBlock<Sums, 2, kColumns>(p, row, column);
   for (; row < p.rows; ++row) multiplyBlock<Sums, 1, kColumns>(p, row, column);
@@ -439,9 +495,10 @@ void maskScores(const PairTile& tile, const QueryBlock& block, std::int64_t firs
 /// pairs that the queries see; rows between tiles are masked.
 std::int64_t scoreGroup(const PairTile* tiles, std::int64_t nTiles, const float* tokenScales,
                         const QueryBlock& block, std::int64_t first, std::int64_t nQueries,
-                        float* tops) {
-  for (std::int64_t q = 0; q < nQueries; q += kLanes)
+                        Prefetch& prefetch, float* tops) {
+  for (std::int64_t q = 0; q < nQueries; q += kLanes) {
     Simd::store(tops + q, Simd::set(kMaskedScore));
+  }
   std::int64_t end = 0;
   for (std::int64_t i = 0; i < nTiles; ++i) {
     const PairTile& tile = tiles[i];
@@ -471,6 +528,7 @@ std::int64_t scoreGroup(const PairTile* tiles, std::int64_t nTiles, const float*
     product.depth = block.headDim / 2;
     product.rowScales = tokenScales + tile.firstRow;
     product.top = isMasked ? ignored : tops;
+    product.prefetch = &prefetch;
     if (isMasked) {
       for (std::int64_t q = 0; q < nQueries; q += kLanes) Simd::store(ignored + q, Simd::zero());
     }
@@ -507,29 +565,31 @@ void addValues(const QueryBlock& block, std::int64_t first, std::int64_t nQuerie
   product.depth = nPairs;
   product.rowScales = nullptr;
   product.top = nullptr;
+  product.prefetch = nullptr;
   multiply<BfloatSums>(product);
 }
 
 }  // namespace
 
-void attendExpandedBf16(const KvTile* tiles, std::int64_t nTiles, const QueryBlock& block) {
+void attendExpandedBf16(const KvGroup& group, const KvGroup& next, const QueryBlock& block) {
   PairTile expanded[kGroupTokens / kRowUnit];
   float tokenScales[kGroupTokens];
   auto* keys = reinterpret_cast<std::uint32_t*>(block.keys);
   auto* values = reinterpret_cast<std::uint32_t*>(block.values);
   std::int64_t row = 0;
-  for (std::int64_t i = 0; i < nTiles; ++i) {
-    const KvTile& tile = tiles[i];
+  for (std::int64_t i = 0; i < group.nTiles; ++i) {
+    const KvTile& tile = group.tiles[i];
     expanded[i] = {pairKeys(tile, block, keys + row * block.rowFloats / 2, tokenScales + row), row,
                    tile.nTokens, tile.chunkToken};
     pairValues(tile, block, values + row / 2 * block.rowFloats);
     row += roundedUp(tile.nTokens, kRowUnit);
   }
+  Prefetch prefetch(next, block);
   float tops[kScoreQueries];
   for (std::int64_t first = 0; first < block.nQueries; first += kScoreQueries) {
     const std::int64_t nQueries = smaller(kScoreQueries, block.nQueries - first);
     const std::int64_t nPairs =
-        scoreGroup(expanded, nTiles, tokenScales, block, first, nQueries, tops);
+        scoreGroup(expanded, group.nTiles, tokenScales, block, first, nQueries, prefetch, tops);
     if (nPairs == 0) continue;
     const bool rescales = softmaxPairs(block, first, nQueries, nPairs, block.queries + first, tops);
     addValues(block, first, nQueries, nPairs, rescales);

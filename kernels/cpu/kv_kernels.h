@@ -49,6 +49,12 @@ struct KvTile {
   static constexpr std::int64_t kNoChunk = -1;  // the tile is of the history: all queries see it
 };
 
+/// Tiles that go through attendExpanded together: kGroupTokens, each rounded up to kRowUnit.
+struct KvGroup {
+  KvTile tiles[kGroupTokens / kRowUnit];
+  std::int64_t nTiles = 0;
+};
+
 /// Queries of one kv head with their running softmax, and the scratch of the thread at work.
 struct QueryBlock {
   std::int64_t headDim = 0;
@@ -84,10 +90,9 @@ struct KvKernels {
   /// one multiply-add for each query; by integers, four codes cost a mask and a dot product. For up
   /// to kMaxDirectQueries.
   void (*attendDirect)(const KvTile& tile, const QueryBlock& block);
-  /// The same for many queries and a group of tiles, each rounded up to kRowUnit tokens, of
-  /// kGroupTokens together: the tiles are expanded in scratch once, then come two matrix products.
-  void (*attendExpanded)(const KvTile* tiles,  // [nTiles]
-                         std::int64_t nTiles, const QueryBlock& block);
+  /// The same for many queries and a group of tiles: the tiles are expanded in scratch once, then
+  /// come two matrix products. `next` is only prefetched.
+  void (*attendExpanded)(const KvGroup& group, const KvGroup& next, const QueryBlock& block);
   /// Sorts scaled queries as attendExpanded wants them; up to the next multiple of kRowUnit, rows
   /// beyond nQueries become any finite queries.
   void (*arrangeQueries)(const float* rows,  // [nQueries, rowFloats], padding 0
@@ -131,7 +136,7 @@ extern const KvKernels kAvx512VnniKvKernels;  // likewise
 
 /// attendExpanded and arrangeQueries with products of bfloat16 and sums of float (x86 only, needs
 /// AVX-512 BF16). Keys, values, queries and probabilities are rounded to bfloat16.
-void attendExpandedBf16(const KvTile* tiles, std::int64_t nTiles, const QueryBlock& block);
+void attendExpandedBf16(const KvGroup& group, const KvGroup& next, const QueryBlock& block);
 void arrangeQueriesBf16(const float* rows, std::int64_t nQueries, std::int64_t headDim,
                         std::int64_t rowFloats, float* arranged);
 

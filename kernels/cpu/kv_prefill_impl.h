@@ -198,8 +198,8 @@ void attendTile(const KvTile& tile, const QueryBlock& block) {
   }
 }
 
-void attendExpanded(const KvTile* tiles, std::int64_t nTiles, const QueryBlock& block) {
-  for (std::int64_t i = 0; i < nTiles; ++i) attendTile(tiles[i], block);
+void attendExpanded(const KvGroup& group, const KvGroup&, const QueryBlock& block) {
+  for (std::int64_t i = 0; i < group.nTiles; ++i) attendTile(group.tiles[i], block);
 }
 
 /// [nQueries, rowFloats] to [part of kScoreQueries queries][headDim, kScoreQueries].
