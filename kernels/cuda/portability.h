@@ -31,7 +31,9 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dy
   cuda_on_cpu::launch(kernel, grid, block, dynamicSharedBytes, stream,
                       std::forward<Arguments>(arguments)...);
 #else
-  kernel<<<grid, block, dynamicSharedBytes, stream> > >(static_cast<Parameters>(arguments)...);
+  // clang-format off
+  kernel<<<grid, block, dynamicSharedBytes, stream>>>(static_cast<Parameters>(arguments)...);
+  // clang-format on
 #endif
 }
 
