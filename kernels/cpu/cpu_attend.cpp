@@ -14,12 +14,9 @@ namespace {
 /// costs time and memory: there, half as many.
 constexpr std::int64_t kWantedItems = 64;
 /// A run shorter than this costs more to merge than it gains.
-constexpr std::int64_t kMinTilesPerRun = 4;
+constexpr std::int64_t kMinTilesPerRun = 8;
 /// Multiply-adds a thread takes at a time: some 5 microseconds, what waking a thread costs.
 constexpr std::int64_t kMinProducts = 50'000;
-
-/// Pages between the one at work and the one asked for: some 200 ns, what memory takes to answer.
-constexpr std::int64_t kTilesAhead = 2;
 
 std::int64_t ceilDivide(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
 
@@ -230,14 +227,31 @@ void CpuKv::attendTiles(const AttendJob& job, std::int64_t kvHead, std::int64_t 
                         std::int64_t endTile, std::int64_t firstQuery, std::int64_t nQueries,
                         QueryBlock& block, std::int32_t* visible) {
   Tiles tiles(job, kvHead, firstQuery + nQueries - 1);
+  const PageRef* pages = job.history.pages;
+  KvTile group[kMaxTileTokens / kMinGroupSize];
+  std::int64_t nTiles = 0;
+  std::int64_t firstPage = 0;  // of the group
+  const auto attendGroup = [&] {
+    if (nTiles > 0) kernels_.attendDirect(group, nTiles, block);
+    nTiles = 0;
+  };
   for (std::int64_t index = firstTile; index < endTile; ++index) {
     KvTile tile = tiles.at(index);
     if (tile.nTokens == 0) continue;
-    if (index + kTilesAhead < std::min(endTile, job.history.nPages)) {
-      const PageRef* pages = job.history.pages;
-      tile.aheadBytes = pages[index + kTilesAhead].data - pages[index].data;
-    }
     block.visible = nullptr;
+    if (index < job.history.nPages) {
+      const std::int64_t groupTiles = kMaxTileTokens / tile.groupSize;
+      if (index + groupTiles < std::min(endTile, job.history.nPages)) {
+        tile.aheadBytes = pages[index + groupTiles].data - pages[index].data;
+      }
+      const bool isFull = tile.nTokens == tile.groupSize;
+      if (!isFull || !(pages[index].format == pages[firstPage].format)) attendGroup();
+      if (nTiles == 0) firstPage = index;
+      group[nTiles++] = tile;
+      if (!isFull || nTiles == groupTiles) attendGroup();
+      continue;
+    }
+    attendGroup();
     if (tile.chunkToken != KvTile::kNoChunk &&
         job.chunkTokens(firstQuery) < tile.chunkToken + tile.nTokens) {
       std::fill_n(visible, block.nQueries, 0);
@@ -247,8 +261,9 @@ void CpuKv::attendTiles(const AttendJob& job, std::int64_t kvHead, std::int64_t 
       }
       block.visible = visible;
     }
-    kernels_.attendDirect(tile, block);
+    kernels_.attendDirect(&tile, 1, block);
   }
+  attendGroup();
 }
 
 /// The same with many queries: tiles are gathered until they fill a group.
@@ -285,28 +300,13 @@ void CpuKv::mergeRuns(const AttendJob& job, std::int64_t group) {
   const std::int64_t kvHead = group / job.nBlocks;
   const std::int64_t firstQuery = job.firstQuery(group);
   const std::int64_t nQueries = std::min(job.blockQueries, job.nQueries - firstQuery);
-  const std::int64_t headDim = job.shape.headDim;
-  const auto partialOf = [&](std::int64_t run) -> const float* {
-    const std::int64_t item = group * job.nRuns + run;
-    return partials_[static_cast<std::size_t>(item * job.partialFloats() / 16)].values;
-  };
+  const auto line = static_cast<std::size_t>(group * job.nRuns * job.partialFloats() / 16);
   for (std::int64_t q = 0; q < nQueries; ++q) {
-    float largest = kNoScore;
-    for (std::int64_t run = 0; run < job.nRuns; ++run) {
-      largest = std::max(largest, partialOf(run)[q]);
-    }
-    float sums[kMaxHeadDim] = {};
-    float total = 0.0F;
-    for (std::int64_t run = 0; run < job.nRuns; ++run) {
-      const float* partial = partialOf(run);
-      const float weight = std::exp2(partial[q] - largest);
-      total += weight * partial[job.blockQueries + q];
-      const float* output = partial + ceilDivide(2 * job.blockQueries, 16) * 16 + q * job.rowFloats;
-      for (std::int64_t c = 0; c < headDim; ++c) sums[c] += weight * output[c];
-    }
-    float* output = job.outputRow(kvHead, firstQuery + q);
-    const float inverse = 1.0F / total;
-    for (std::int64_t c = 0; c < headDim; ++c) output[c] = sums[c] * inverse;
+    const float* first = partials_[line].values + q;
+    kernels_.mergeRuns(
+        first, first + job.blockQueries,
+        partials_[line].values + ceilDivide(2 * job.blockQueries, 16) * 16 + q * job.rowFloats,
+        job.partialFloats(), job.nRuns, job.shape.headDim, job.outputRow(kvHead, firstQuery + q));
   }
 }
 

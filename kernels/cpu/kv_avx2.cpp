@@ -12,11 +12,12 @@ namespace longhand::kernels {
 
 constinit const KvKernels kAvx2KvKernels = {
     .name = "AVX2",
-    .attendDirect = attendDirect<FloatCodes>,
+    .attendDirect = attendDirect,
     .attendExpanded = attendExpanded,
     .arrangeQueries = arrangeQueries,
     .floatKernels = nullptr,
     .expandedQueries = 256,
+    .mergeRuns = mergeRuns,
     .expandKeys = expandKeys,
     .expandValues = expandValues,
     .quantizeKeys = quantizeKeys,

@@ -12,11 +12,12 @@ namespace longhand::kernels {
 
 constinit const KvKernels kAvx512KvKernels = {
     .name = "AVX-512",
-    .attendDirect = attendDirect<FloatCodes>,
+    .attendDirect = attendDirect,
     .attendExpanded = attendExpanded,
     .arrangeQueries = arrangeQueries,
     .floatKernels = nullptr,
     .expandedQueries = 256,
+    .mergeRuns = mergeRuns,
     .expandKeys = expandKeys,
     .expandValues = expandValues,
     .quantizeKeys = quantizeKeys,

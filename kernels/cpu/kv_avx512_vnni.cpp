@@ -15,11 +15,12 @@ namespace longhand::kernels {
 constinit const KvKernels kAvx512VnniKvKernels = {
     .name = "AVX-512 VNNI",
     .attendsByIntegers = true,
-    .attendDirect = attendDirect<IntegerCodes>,
+    .attendDirect = attendDirectByIntegers,
     .attendExpanded = attendExpanded,
     .arrangeQueries = arrangeQueries,
     .floatKernels = nullptr,
     .expandedQueries = 256,
+    .mergeRuns = mergeRuns,
     .expandKeys = expandKeys,
     .expandValues = expandValues,
     .quantizeKeys = quantizeKeys,

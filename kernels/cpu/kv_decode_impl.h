@@ -96,6 +96,7 @@ void scoreCodes(const KvTile& tile, const QueryBlock& block, float* scores) {
 
 template <typename Rows, int kQueries, int kTokens>
 [[gnu::always_inline]] inline void scoreExactTokens(const typename Rows::Element* keys,
+                                                    std::ptrdiff_t aheadBytes,
                                                     const QueryBlock& block, std::int64_t token,
                                                     float* scores) {
   F sums[kQueries][kTokens];
@@ -104,7 +105,10 @@ template <typename Rows, int kQueries, int kTokens>
   }
   const auto addChannels = [&](std::int64_t c, auto load) {
     F rows[kTokens];
-    for (int t = 0; t < kTokens; ++t) rows[t] = load(keys + t * block.headDim + c);
+    for (int t = 0; t < kTokens; ++t) {
+      rows[t] = load(keys + t * block.headDim + c);
+      prefetch(keys + t * block.headDim + c, aheadBytes);
+    }
     for (int q = 0; q < kQueries; ++q) {
       const F query = Simd::load(block.queries + q * block.rowFloats + c);
       for (int t = 0; t < kTokens; ++t) sums[q][t] = Simd::fma(rows[t], query, sums[q][t]);
@@ -134,10 +138,12 @@ void scoreExact(const KvTile& tile, const QueryBlock& block, float* scores) {
   constexpr int kTokens = kQueries * 4 <= Simd::kMaxAccumulators ? 4 : 1;
   std::int64_t t = 0;
   for (; t + kTokens <= tile.nTokens; t += kTokens) {
-    scoreExactTokens<Rows, kQueries, kTokens>(keys + t * block.headDim, block, t, scores);
+    scoreExactTokens<Rows, kQueries, kTokens>(keys + t * block.headDim, tile.aheadBytes, block, t,
+                                              scores);
   }
   for (; t < tile.nTokens; ++t) {
-    scoreExactTokens<Rows, kQueries, 1>(keys + t * block.headDim, block, t, scores);
+    scoreExactTokens<Rows, kQueries, 1>(keys + t * block.headDim, tile.aheadBytes, block, t,
+                                        scores);
   }
 }
 
@@ -287,6 +293,7 @@ template <typename Rows, int kQueries, int kVectors, bool kIsPartial>
     for (int v = 0; v < kVectors; ++v) {
       row[v] = kIsPartial ? Rows::loadPartial(values, block.headDim - firstChannel)
                           : Rows::load(values + v * kLanes);
+      prefetch(values + v * kLanes, tile.aheadBytes);
     }
     for (int q = 0; q < kQueries; ++q) {
       const F probability = Simd::set(probabilities[q * kMaxTileTokens + t]);
@@ -320,74 +327,93 @@ void addExact(const KvTile& tile, const QueryBlock& block, const float* probabil
 
 // --- A tile ------------------------------------------------------------------------------------
 
-/// Codes become floats: exact up to float rounding, and what every instruction set has.
-struct FloatCodes {
-  template <int kNbits, int kQueries>
-  static void score(const KvTile& tile, const QueryBlock& block, float* scores) {
-    scoreCodes<kNbits, kQueries>(tile, block, scores);
+template <int kQueries>
+void scoreExactRows(const KvTile& tile, const QueryBlock& block, float* scores) {
+  if (tile.exactType == DataType::kF16) {
+    scoreExact<HalfRows, kQueries>(tile, block, scores);
+  } else {
+    scoreExact<FloatRows, kQueries>(tile, block, scores);
   }
-  template <int kQueries>
-  static void softmax(const KvTile& tile, const QueryBlock& block, float* scores) {
-    softmaxRows<kQueries>(tile, block, scores);
-  }
-  template <int kNbits, int kQueries>
-  static void add(const KvTile& tile, const QueryBlock& block, const float* probabilities) {
-    addCodes<kNbits, kQueries>(tile, block, probabilities);
-  }
-};
+}
 
-template <typename Codes, int kQueries>
+template <int kQueries>
+void addExactRows(const KvTile& tile, const QueryBlock& block, const float* probabilities) {
+  if (tile.exactType == DataType::kF16) {
+    addExact<HalfRows, kQueries>(tile, block, probabilities);
+  } else {
+    addExact<FloatRows, kQueries>(tile, block, probabilities);
+  }
+}
+
+template <int kQueries>
 void attendQueries(const KvTile& tile, const QueryBlock& block) {
   float* scores = block.scores;  // [kQueries, kMaxTileTokens]
   switch (tile.keyNbits) {
     case 8:
-      Codes::template score<8, kQueries>(tile, block, scores);
+      scoreCodes<8, kQueries>(tile, block, scores);
       break;
     case 4:
-      Codes::template score<4, kQueries>(tile, block, scores);
+      scoreCodes<4, kQueries>(tile, block, scores);
       break;
     case 2:
-      Codes::template score<2, kQueries>(tile, block, scores);
+      scoreCodes<2, kQueries>(tile, block, scores);
       break;
     default:
-      if (tile.exactType == DataType::kF16) {
-        scoreExact<HalfRows, kQueries>(tile, block, scores);
-      } else {
-        scoreExact<FloatRows, kQueries>(tile, block, scores);
-      }
+      scoreExactRows<kQueries>(tile, block, scores);
   }
-  Codes::template softmax<kQueries>(tile, block, scores);
+  softmaxRows<kQueries>(tile, block, scores);
   switch (tile.valueNbits) {
     case 8:
-      Codes::template add<8, kQueries>(tile, block, scores);
-      break;
+      return addCodes<8, kQueries>(tile, block, scores);
     case 4:
-      Codes::template add<4, kQueries>(tile, block, scores);
-      break;
+      return addCodes<4, kQueries>(tile, block, scores);
     case 2:
-      Codes::template add<2, kQueries>(tile, block, scores);
-      break;
+      return addCodes<2, kQueries>(tile, block, scores);
     default:
-      if (tile.exactType == DataType::kF16) {
-        addExact<HalfRows, kQueries>(tile, block, scores);
-      } else {
-        addExact<FloatRows, kQueries>(tile, block, scores);
-      }
+      return addExactRows<kQueries>(tile, block, scores);
   }
 }
 
-template <typename Codes>
-void attendDirect(const KvTile& tile, const QueryBlock& block) {
-  switch (block.nQueries) {
-    case 1:
-      return attendQueries<Codes, 1>(tile, block);
-    case 2:
-      return attendQueries<Codes, 2>(tile, block);
-    case 4:
-      return attendQueries<Codes, 4>(tile, block);
-    default:
-      return attendQueries<Codes, 8>(tile, block);
+/// Codes become floats: exact up to float rounding, and what every instruction set has.
+inline void attendDirect(const KvTile* tiles, std::int64_t nTiles, const QueryBlock& block) {
+  for (const KvTile* tile = tiles; tile != tiles + nTiles; ++tile) {
+    switch (block.nQueries) {
+      case 1:
+        attendQueries<1>(*tile, block);
+        break;
+      case 2:
+        attendQueries<2>(*tile, block);
+        break;
+      case 4:
+        attendQueries<4>(*tile, block);
+        break;
+      default:
+        attendQueries<8>(*tile, block);
+    }
   }
+}
+
+// --- Runs --------------------------------------------------------------------------------------
+
+inline void mergeRuns(const float* largest, const float* sums, const float* outputs,
+                      std::int64_t stride, std::int64_t nRuns, std::int64_t headDim,
+                      float* result) {
+  float top = kNoScore;
+  for (std::int64_t run = 0; run < nRuns; ++run) {
+    top = largest[run * stride] > top ? largest[run * stride] : top;
+  }
+  float total = 0.0F;
+  float merged[kMaxHeadDim] = {};
+  for (std::int64_t run = 0; run < nRuns; ++run) {
+    const float weight = powerOfTwo(largest[run * stride] - top);
+    total += weight * sums[run * stride];
+    for (std::int64_t c = 0; c < headDim; c += kLanes) {
+      Simd::store(merged + c, Simd::fma(Simd::load(outputs + run * stride + c), Simd::set(weight),
+                                        Simd::load(merged + c)));
+    }
+  }
+  const float inverse = 1.0F / total;
+  for (std::int64_t c = 0; c < headDim; ++c) result[c] = merged[c] * inverse;
 }
 
 }  // namespace

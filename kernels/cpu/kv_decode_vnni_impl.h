@@ -19,6 +19,8 @@
 // there the integer has two bytes (to 32639): 0.002 crest. Values: likewise with the page's tokens
 // for channels, integers to 255 (p' is positive): 0.018 crest for 4 bits.
 
+#include <span>
+
 #include "kernels/cpu/kv_decode_impl.h"
 
 namespace longhand::kernels {
@@ -64,8 +66,7 @@ template <int kQueries, typename Join>
     const F pairs =
         join(_mm512_shuffle_f32x4(first, second, 0x44), _mm512_shuffle_f32x4(first, second, 0xee));
     const F all = join(pairs, _mm512_shuffle_f32x4(pairs, pairs, 0xb1));
-    _mm_storeu_ps(results, _mm512_castps512_ps128(all));
-    _mm_storeu_ps(results + 4, _mm512_extractf32x4_ps(all, 2));
+    _mm256_storeu_ps(results, _mm512_castps512_ps256(_mm512_shuffle_f32x4(all, all, 0x88)));
   } else if constexpr (kQueries == 4) {
     const F lanes = joinFour(rows);
     const F pairs = join(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0x4e));
@@ -94,91 +95,130 @@ template <int kQueries>
 
 // --- Folding: numbers times scales become integers ---------------------------------------------
 
-/// floats [kQueries, kStride] become the rows' bytes, times inverse = 1 / step. Subtracts
-/// kMiddle * integer * step from `constants`.
-template <int kNbits, int kQueries, std::int64_t kStride, typename Rows>
-[[gnu::always_inline]] inline void roundRows(const float* floats, std::int64_t count, float largest,
-                                             const float* tops, F* constants, Rows& rows) {
-  float inverse[kQueries];
-  for (int q = 0; q < kQueries; ++q) {
-    inverse[q] = tops[q] > kSmallestTop ? largest / tops[q] : 0.0F;
-    rows.step[q] = tops[q] * (1.0F / largest);
-  }
-  for (int q = 0; q < kQueries; ++q) {
-    const F scale = Simd::set(inverse[q]);
-    const F correction = Simd::set(-kMiddle<kNbits> * rows.step[q]);
-    for (std::int64_t i = 0; i < count; i += kLanes) {
-      const U integer = _mm512_cvtps_epi32(Simd::mul(Simd::load(floats + q * kStride + i), scale));
-      constants[q] = Simd::fma(_mm512_cvtepi32_ps(integer), correction, constants[q]);
-      _mm_store_si128(reinterpret_cast<__m128i*>(rows.low[q] + i), _mm512_cvtepi32_epi8(integer));
-      if constexpr (kIntegerBytes<kNbits> == 2) {  // integer = 256 high + low, both signed
-        const U high = _mm512_srai_epi32(_mm512_add_epi32(integer, _mm512_set1_epi32(128)), 8);
-        _mm_store_si128(reinterpret_cast<__m128i*>(rows.high[q] + i), _mm512_cvtepi32_epi8(high));
-      }
+/// Scales and mins of one group, as halves, and the numbers that meet them.
+struct Scaled {
+  const std::uint16_t* scales;
+  const std::uint16_t* mins;  // nullptr: symmetric
+  std::int64_t nValid;        // beyond, everything counts as 0, whatever is there
+  std::int64_t count;         // a multiple of kLanes
+  std::ptrdiff_t aheadBytes;
+  const float* numbers;  // [kQueries, stride]
+  std::int64_t stride;
+};
+
+/// Largest |number * scale| of each lane, and the sum of number * (min + middle * scale).
+template <int kNbits, int kQueries>
+[[gnu::always_inline]] inline void measure(const Scaled from, F* tops, F* constants) {
+  for (std::int64_t i = 0; i < from.count; i += kLanes) {
+    const F scale = loadUpTo<HalfRows>(from.scales + i, from.nValid - i);
+    prefetch(from.scales + i, from.aheadBytes);
+    F min = Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
+    if (from.mins != nullptr) {
+      min = loadUpTo<HalfRows>(from.mins + i, from.nValid - i);
+      prefetch(from.mins + i, from.aheadBytes);
     }
+    const F middle = Simd::fma(scale, Simd::set(kMiddle<kNbits>), min);
+    unrolled<kQueries>([&](auto q) {
+      const F number = Simd::load(from.numbers + q * from.stride + i);
+      constexpr int kLargestMagnitude = 0x0b;  // of two operands, without its sign
+      tops[q] = _mm512_range_ps(Simd::mul(number, scale), tops[q], kLargestMagnitude);
+      constants[q] = Simd::fma(number, middle, constants[q]);
+    });
   }
 }
 
+/// Adding it leaves a number below 2^22 rounded to a whole one, in the lowest bits of the sum.
+constexpr float kRoundingMagic = 0x1.8p23F;
+constexpr std::uint32_t kRoundingMagicBits = 0x4b400000U;
+
+/// number * scale * inverse, rounded: bytes from rows.low[q][first] on (and high), and added to
+/// totals[q] together with kRoundingMagicBits.
 template <int kNbits, int kQueries, typename Rows>
-void foldQueriesToIntegers(const KvTile& tile, const QueryBlock& block, Rows& rows) {
+[[gnu::always_inline]] inline void roundTo(const Scaled from, const F* inverses, std::int64_t first,
+                                           U* totals, Rows& rows) {
+  const F magic = Simd::set(kRoundingMagic);
+  for (std::int64_t i = 0; i < from.count; i += kLanes) {
+    const F scale = loadUpTo<HalfRows>(from.scales + i, from.nValid - i);
+    unrolled<kQueries>([&](auto q) {
+      const F product = Simd::mul(Simd::load(from.numbers + q * from.stride + i), scale);
+      const U integer = _mm512_castps_si512(Simd::fma(product, inverses[q], magic));
+      totals[q] = _mm512_add_epi32(totals[q], integer);
+      _mm_store_si128(reinterpret_cast<__m128i*>(rows.low[q] + first + i),
+                      _mm512_cvtepi32_epi8(integer));
+      if constexpr (kIntegerBytes<kNbits> == 2) {  // integer = 256 high + low, both signed
+        const U high = _mm512_srli_epi32(_mm512_add_epi32(integer, _mm512_set1_epi32(128)), 8);
+        _mm_store_si128(reinterpret_cast<__m128i*>(rows.high[q] + first + i),
+                        _mm512_cvtepi32_epi8(high));
+      }
+    });
+  }
+}
+
+/// Rounds what all parts hold, one after the other, to rows of integers with one step a query:
+/// part(i) is a Scaled. `largest` is the largest integer.
+template <int kNbits, int kQueries, typename Part, typename Rows>
+[[gnu::always_inline]] inline void foldToIntegers(std::int64_t nParts, const Part& part,
+                                                  float largest, Rows& rows) {
   F tops[kQueries];
   F constants[kQueries];
   unrolled<kQueries>([&](auto q) { tops[q] = constants[q] = Simd::zero(); });
-  float* folded = block.keys;  // [kQueries, kFoldedRow]
-  for (std::int64_t c = 0; c < block.rowFloats; c += kLanes) {
-    const std::int64_t n = block.headDim - c;
-    const F scale = loadUpTo<HalfRows>(tile.keyScales + c, n);
-    prefetch(tile.keyScales + c, tile.aheadBytes);
-    prefetch(tile.keyMins + c, tile.aheadBytes);
-    const F min = tile.keyMins != nullptr ? loadUpTo<HalfRows>(tile.keyMins + c, n)
-                                          : Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
-    const F middle = Simd::fma(scale, Simd::set(kMiddle<kNbits>), min);
-    unrolled<kQueries>([&](auto q) {
-      const F query = Simd::load(block.queries + q * block.rowFloats + c);
-      const F product = Simd::mul(query, scale);
-      Simd::store(folded + q * kFoldedRow + c, product);
-      tops[q] = Simd::max(Simd::abs(product), tops[q]);
-      constants[q] = Simd::fma(query, middle, constants[q]);
-    });
+  for (std::int64_t i = 0; i < nParts; ++i) measure<kNbits, kQueries>(part(i), tops, constants);
+  alignas(64) float topOf[kQueries];
+  alignas(64) float inverse[kQueries];
+  largestOfLanes<kQueries>(tops, topOf);
+  for (int q = 0; q < kQueries; ++q) {
+    inverse[q] = topOf[q] > kSmallestTop ? largest / topOf[q] : 0.0F;
+    rows.step[q] = topOf[q] * (1.0F / largest);
   }
-  float largest[kQueries];
-  largestOfLanes<kQueries>(tops, largest);
-  roundRows<kNbits, kQueries, kFoldedRow>(
-      folded, block.rowFloats, kNbits == 8 ? kLargestTwoBytes : 127.0F, largest, constants, rows);
+  F inverses[kQueries];
+  U totals[kQueries];
+  unrolled<kQueries>([&](auto q) {
+    inverses[q] = Simd::set(inverse[q]);
+    totals[q] = _mm512_setzero_si512();
+  });
+  std::int64_t first = 0;
+  for (std::int64_t i = 0; i < nParts; ++i) {
+    const Scaled from = part(i);
+    roundTo<kNbits, kQueries>(from, inverses, first, totals, rows);
+    first += from.count;
+  }
+  const auto magics = static_cast<std::uint32_t>(first / kLanes) * kRoundingMagicBits;  // wraps
+  unrolled<kQueries>([&](auto q) {
+    const U total = _mm512_sub_epi32(totals[q], _mm512_set1_epi32(static_cast<int>(magics)));
+    constants[q] = Simd::fma(_mm512_cvtepi32_ps(total), Simd::set(-kMiddle<kNbits> * rows.step[q]),
+                             constants[q]);
+  });
   sumLanes<kQueries>(constants, rows.constant);
 }
 
-/// Probabilities beyond the valid tokens count as 0, whatever the scales there.
 template <int kNbits, int kQueries, typename Rows>
-void foldProbabilitiesToIntegers(const KvTile& tile, std::int64_t valueGroup,
-                                 const float* probabilities, float* folded, Rows& rows) {
-  F tops[kQueries];
-  F constants[kQueries];
-  unrolled<kQueries>([&](auto q) { tops[q] = constants[q] = Simd::zero(); });
-  const std::uint16_t* scales = tile.valueScales + valueGroup * tile.groupSize;
-  const std::uint16_t* mins = tile.valueMins + valueGroup * tile.groupSize;
-  const std::int64_t padded = roundedUp(tile.nTokens, kLanes);
-  for (std::int64_t t = 0; t < padded; t += kLanes) {
-    const std::int64_t n = tile.nTokens - t;
-    const F scale = loadUpTo<HalfRows>(scales + t, n);
-    prefetch(scales + t, tile.aheadBytes);
-    prefetch(mins + t, tile.aheadBytes);
-    const F min = tile.valueMins != nullptr ? loadUpTo<HalfRows>(mins + t, n)
-                                            : Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
-    const F middle = Simd::fma(scale, Simd::set(kMiddle<kNbits>), min);
-    unrolled<kQueries>([&](auto q) {
-      const F probability = Simd::load(probabilities + q * kMaxTileTokens + t);
-      const F product = Simd::mul(probability, scale);
-      Simd::store(folded + q * kMaxTileTokens + t, product);
-      tops[q] = Simd::max(product, tops[q]);
-      constants[q] = Simd::fma(probability, middle, constants[q]);
-    });
-  }
-  float largest[kQueries];
-  largestOfLanes<kQueries>(tops, largest);
-  roundRows<kNbits, kQueries, kMaxTileTokens>(
-      folded, padded, kNbits == 8 ? kLargestTwoBytes : 255.0F, largest, constants, rows);
-  sumLanes<kQueries>(constants, rows.constant);
+[[gnu::always_inline]] inline void foldQueriesToIntegers(const KvTile& tile,
+                                                         const QueryBlock& block, Rows& rows) {
+  const Scaled from{tile.keyScales,  tile.keyMins,  block.headDim,  block.rowFloats,
+                    tile.aheadBytes, block.queries, block.rowFloats};
+  foldToIntegers<kNbits, kQueries>(
+      1, [&](std::int64_t) { return from; }, kNbits == 8 ? kLargestTwoBytes : 127.0F, rows);
+}
+
+/// The probabilities of all tiles' tokens, with one step for all.
+template <int kNbits, int kQueries, typename Rows>
+[[gnu::always_inline]] inline void foldProbabilitiesToIntegers(std::span<const KvTile> tiles,
+                                                               std::int64_t valueGroup,
+                                                               const float* probabilities,
+                                                               Rows& rows) {
+  const auto part = [&](std::int64_t i) {
+    const KvTile& tile = tiles[static_cast<std::size_t>(i)];
+    const std::int64_t first = valueGroup * tile.groupSize;
+    return Scaled{tile.valueScales + first,
+                  tile.valueMins != nullptr ? tile.valueMins + first : nullptr,
+                  tile.nTokens,
+                  roundedUp(tile.nTokens, kLanes),
+                  tile.aheadBytes,
+                  probabilities + i * tile.groupSize,
+                  kMaxTileTokens};
+  };
+  foldToIntegers<kNbits, kQueries>(std::ssize(tiles), part, kNbits == 8 ? kLargestTwoBytes : 255.0F,
+                                   rows);
 }
 
 // --- Dot products ------------------------------------------------------------------------------
@@ -202,69 +242,77 @@ template <int kNbits, int kPlane>
   return _mm512_set1_epi32(four);
 }
 
-/// sums[q][v] += sum over nWords words of (code * integer byte). Words of a step lie `stride` bytes
-/// after those of the step before. kAreUnsigned: the bytes are, and the codes are below 128.
-/// kAsksAhead: with each word the one `ahead` bytes away (KvTile::aheadBytes).
-template <int kNbits, int kQueries, int kVectors, bool kAreUnsigned, bool kIsPartial,
-          bool kAsksAhead, std::int64_t kRow>
-[[gnu::always_inline]] inline void addDots(const std::byte* words, std::int64_t stride,
-                                           std::int64_t nWords, std::int64_t lanes,
-                                           std::ptrdiff_t ahead,
-                                           const std::uint8_t (&bytes)[kQueries][kRow],
+/// Words of codes: those of a step lie `stride` bytes after those of the step before.
+struct Words {
+  const std::byte* first;
+  std::int64_t stride;
+  std::int64_t count;         // steps
+  std::ptrdiff_t aheadBytes;  // KvTile::aheadBytes
+};
+
+/// sums[q][v] += sum over words of (code * integer byte), the bytes of query q at bytes + q * kRow.
+/// kAreUnsigned: the bytes are, and the codes are below 128. kIsPartial: only `lanes` of a vector.
+template <int kNbits, int kQueries, int kVectors, std::int64_t kRow, bool kAreUnsigned,
+          bool kIsPartial, bool kAsksAhead>
+[[gnu::always_inline]] inline void addDots(const Words words, std::int64_t lanes,
+                                           const std::uint8_t* bytes,
                                            U (&sums)[kQueries][kVectors]) {
   constexpr int kPerWord = 32 / kNbits;
-  const std::uint8_t* four = bytes[0];
-  for (std::int64_t w = 0; w < nWords; ++w) {
+  const std::byte* at = words.first;
+  for (std::int64_t w = 0; w < words.count; ++w) {
     U row[kVectors];
     for (int v = 0; v < kVectors; ++v) {
-      row[v] = kIsPartial ? Simd::loadWordsPartial(words, lanes)
-                          : Simd::loadWords(words + v * kLanes * 4);
-      if constexpr (kAsksAhead) prefetch(words + v * kLanes * 4, ahead);
+      row[v] =
+          kIsPartial ? Simd::loadWordsPartial(at, lanes) : Simd::loadWords(at + v * kLanes * 4);
+      if constexpr (kAsksAhead) prefetch(at + v * kLanes * 4, words.aheadBytes);
     }
     unrolled<kPerWord / 4>([&](auto plane) {
       U codes[kVectors];
       for (int v = 0; v < kVectors; ++v) codes[v] = planeOfCodes<kNbits, plane>(row[v]);
       for (int q = 0; q < kQueries; ++q) {
-        const U integers = broadcastFour(four + q * kRow + plane * 4);
+        const U integers = broadcastFour(bytes + q * kRow + plane * 4);
         for (int v = 0; v < kVectors; ++v) {
           sums[q][v] = kAreUnsigned ? _mm512_dpbusd_epi32(sums[q][v], integers, codes[v])
                                     : _mm512_dpbusd_epi32(sums[q][v], codes[v], integers);
         }
       }
     });
-    four += kPerWord;
-    words += stride;
+    bytes += kPerWord;
+    at += words.stride;
   }
 }
 
-template <int kNbits, int kQueries, int kVectors, bool kAreUnsigned, bool kIsPartial = false,
-          typename Rows>
-[[gnu::always_inline]] inline void dots(const std::byte* words, std::int64_t stride,
-                                        std::int64_t nWords, std::int64_t lanes,
-                                        std::ptrdiff_t ahead, const Rows& rows,
-                                        U (&sums)[kQueries][kVectors]) {
+template <int kQueries, int kVectors>
+[[gnu::always_inline]] inline void clear(U (&sums)[kQueries][kVectors]) {
   for (int q = 0; q < kQueries; ++q) {
     for (int v = 0; v < kVectors; ++v) sums[q][v] = _mm512_setzero_si512();
   }
-  constexpr bool kHasTwo = kIntegerBytes<kNbits> == 2;
-  if constexpr (kHasTwo) {
-    addDots<kNbits, kQueries, kVectors, kAreUnsigned, kIsPartial, true>(
-        words, stride, nWords, lanes, ahead, rows.high, sums);
-    for (int q = 0; q < kQueries; ++q) {
-      for (int v = 0; v < kVectors; ++v) sums[q][v] = _mm512_slli_epi32(sums[q][v], 8);
-    }
-  }
-  addDots<kNbits, kQueries, kVectors, kAreUnsigned, kIsPartial, !kHasTwo>(
-      words, stride, nWords, lanes, ahead, rows.low, sums);
 }
 
-template <int kNbits, int kQueries, int kVectors, typename Rows>
+/// What the high bytes gave, before the low bytes are added.
+template <int kQueries, int kVectors>
+[[gnu::always_inline]] inline void timesByte(U (&sums)[kQueries][kVectors]) {
+  for (int q = 0; q < kQueries; ++q) {
+    for (int v = 0; v < kVectors; ++v) sums[q][v] = _mm512_slli_epi32(sums[q][v], 8);
+  }
+}
+
+template <int kNbits, int kQueries, int kVectors, std::int64_t kRow>
 [[gnu::always_inline]] inline void scoreTokensByIntegers(const KvTile& tile,
-                                                         std::int64_t firstToken, const Rows& rows,
+                                                         std::int64_t firstToken,
+                                                         const FoldedRows<kQueries, kRow>& rows,
                                                          float* scores) {
+  constexpr bool kHasTwo = kIntegerBytes<kNbits> == 2;
+  const Words words{tile.keys + firstToken * 4, tile.groupSize * 4, tile.keyWords, tile.aheadBytes};
   U sums[kQueries][kVectors];
-  dots<kNbits, kQueries, kVectors, false>(tile.keys + firstToken * 4, tile.groupSize * 4,
-                                          tile.keyWords, kLanes, tile.aheadBytes, rows, sums);
+  clear(sums);
+  if constexpr (kHasTwo) {
+    addDots<kNbits, kQueries, kVectors, kRow, false, false, true>(words, kLanes, rows.high[0],
+                                                                  sums);
+    timesByte(sums);
+  }
+  addDots<kNbits, kQueries, kVectors, kRow, false, false, !kHasTwo>(words, kLanes, rows.low[0],
+                                                                    sums);
   for (int q = 0; q < kQueries; ++q) {
     const F step = Simd::set(rows.step[q]);
     const F constant = Simd::set(rows.constant[q]);
@@ -275,16 +323,36 @@ template <int kNbits, int kQueries, int kVectors, typename Rows>
   }
 }
 
-template <int kNbits, int kQueries, int kVectors, bool kIsPartial, typename Rows>
-[[gnu::always_inline]] inline void addChannelsByIntegers(const KvTile& tile,
+template <int kNbits, int kQueries, int kVectors, bool kIsPartial, std::int64_t kRow>
+[[gnu::always_inline]] inline void addChannelsByIntegers(std::span<const KvTile> tiles,
                                                          const QueryBlock& block,
                                                          std::int64_t firstChannel,
-                                                         const Rows& rows) {
+                                                         const FoldedRows<kQueries, kRow>& rows) {
   constexpr int kPerWord = 32 / kNbits;
+  constexpr bool kHasTwo = kIntegerBytes<kNbits> == 2;
+  constexpr bool kAreUnsigned = !kHasTwo;
+  const std::int64_t lanes = block.headDim - firstChannel;
+  const auto wordsOf = [&](const KvTile& tile) {
+    return Words{tile.values + firstChannel * 4, block.headDim * 4,
+                 (tile.nTokens + kPerWord - 1) / kPerWord, tile.aheadBytes};
+  };
   U sums[kQueries][kVectors];
-  dots<kNbits, kQueries, kVectors, kNbits != 8, kIsPartial>(
-      tile.values + firstChannel * 4, block.headDim * 4, (tile.nTokens + kPerWord - 1) / kPerWord,
-      block.headDim - firstChannel, tile.aheadBytes, rows, sums);
+  clear(sums);
+  if constexpr (kHasTwo) {
+    const std::uint8_t* bytes = rows.high[0];
+    for (const KvTile& tile : tiles) {
+      addDots<kNbits, kQueries, kVectors, kRow, kAreUnsigned, kIsPartial, true>(wordsOf(tile),
+                                                                                lanes, bytes, sums);
+      bytes += tile.groupSize;
+    }
+    timesByte(sums);
+  }
+  const std::uint8_t* bytes = rows.low[0];
+  for (const KvTile& tile : tiles) {
+    addDots<kNbits, kQueries, kVectors, kRow, kAreUnsigned, kIsPartial, !kHasTwo>(
+        wordsOf(tile), lanes, bytes, sums);
+    bytes += tile.groupSize;
+  }
   for (int q = 0; q < kQueries; ++q) {
     const F step = Simd::set(rows.step[q]);
     const F constant = Simd::set(rows.constant[q]);
@@ -298,18 +366,16 @@ template <int kNbits, int kQueries, int kVectors, bool kIsPartial, typename Rows
 
 // --- Softmax -----------------------------------------------------------------------------------
 
-/// 2^x for x in [-126, 127], and 2^-126 below: relative error under 4e-6, the rounding of an 8-bit
-/// cache being 1e-3.
+/// 2^x for x <= 127, 0 far below: relative error under 4e-6, where the rounding of an 8-bit cache
+/// is 1e-3. Polynomial interpolated at Chebyshev points of [0, 1]; vscalefps rounds x down itself.
 [[gnu::always_inline]] inline F roughPowerOfTwo(F x) {
-  const F bounded = Simd::max(Simd::set(-126.0F), x);
-  const F whole = Simd::round(bounded);
-  const F part = Simd::sub(bounded, whole);
-  F power = Simd::set(0.0096663684F);
-  power = Simd::fma(power, part, Simd::set(0.055921976F));
-  power = Simd::fma(power, part, Simd::set(0.24022349F));
-  power = Simd::fma(power, part, Simd::set(0.69312105F));
-  power = Simd::fma(power, part, Simd::set(1.0F));
-  return _mm512_scalef_ps(power, whole);
+  const F part = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  F power = Simd::set(0.013670309F);
+  power = Simd::fma(power, part, Simd::set(0.051744998F));
+  power = Simd::fma(power, part, Simd::set(0.24160436F));
+  power = Simd::fma(power, part, Simd::set(0.69297292F));
+  power = Simd::fma(power, part, Simd::set(1.0000035F));
+  return _mm512_scalef_ps(power, x);
 }
 
 /// Powers of two that `largest` may lag behind a score, so that outputs are seldom rescaled.
@@ -318,23 +384,25 @@ constexpr float kSoftmaxHeadroom = 16.0F;
 /// softmaxRows() where all queries see all tokens, `largest` being any number that no score
 /// exceeds by more than kSoftmaxHeadroom.
 template <int kQueries>
-void roughSoftmaxRows(const KvTile& tile, const QueryBlock& block, float* scores) {
-  const std::int64_t padded = roundedUp(tile.nTokens, kLanes);
+void roughSoftmaxRows(std::int64_t nTokens, const QueryBlock& block, float* const scores) {
+  const std::int64_t whole = nTokens / kLanes * kLanes;
   F tops[kQueries];
-  for (int q = 0; q < kQueries; ++q) {
-    float* row = scores + q * kMaxTileTokens;
-    if (tile.nTokens < padded) {
-      const std::int64_t t = padded - kLanes;
-      Simd::store(row + t,
-                  Simd::keepFirst(Simd::load(row + t), tile.nTokens - t, -__builtin_huge_valf()));
-    }
-    tops[q] = Simd::load(row);
-    for (std::int64_t t = kLanes; t < padded; t += kLanes) {
-      tops[q] = Simd::max(tops[q], Simd::load(row + t));
+  unrolled<kQueries>([&](auto q) { tops[q] = Simd::set(-__builtin_huge_valf()); });
+  for (std::int64_t t = 0; t < whole; t += kLanes) {
+    unrolled<kQueries>(
+        [&](auto q) { tops[q] = Simd::max(tops[q], Simd::load(scores + q * kMaxTileTokens + t)); });
+  }
+  if (whole < nTokens) {
+    for (int q = 0; q < kQueries; ++q) {
+      float* last = scores + q * kMaxTileTokens + whole;
+      const F score = Simd::keepFirst(Simd::load(last), nTokens - whole, -__builtin_huge_valf());
+      Simd::store(last, score);
+      tops[q] = Simd::max(tops[q], score);
     }
   }
   float largest[kQueries];
   largestOfLanes<kQueries>(tops, largest);
+  F references[kQueries];
   F sums[kQueries];
   for (int q = 0; q < kQueries; ++q) {
     if (largest[q] > block.largest[q] + kSoftmaxHeadroom) [[unlikely]] {
@@ -343,15 +411,25 @@ void roughSoftmaxRows(const KvTile& tile, const QueryBlock& block, float* scores
       block.sum[q] *= factor;
       scaleRow(block.output + q * block.rowFloats, block.rowFloats, factor);
     }
-    float* row = scores + q * kMaxTileTokens;
-    const F reference = Simd::set(block.largest[q]);
+  }
+  unrolled<kQueries>([&](auto q) {
+    references[q] = Simd::set(block.largest[q]);
     sums[q] = Simd::zero();
-    for (std::int64_t t = 0; t < padded; t += kLanes) {
-      F probability = roughPowerOfTwo(Simd::sub(Simd::load(row + t), reference));
-      if (t + kLanes > tile.nTokens) {
-        probability = Simd::keepFirst(probability, tile.nTokens - t, 0.0F);
-      }
-      Simd::store(row + t, probability);
+  });
+  for (std::int64_t t = 0; t < whole; t += kLanes) {
+    unrolled<kQueries>([&](auto q) {
+      float* at = scores + q * kMaxTileTokens + t;
+      const F probability = roughPowerOfTwo(Simd::sub(Simd::load(at), references[q]));
+      Simd::store(at, probability);
+      sums[q] = Simd::add(sums[q], probability);
+    });
+  }
+  if (whole < nTokens) {
+    for (int q = 0; q < kQueries; ++q) {
+      float* last = scores + q * kMaxTileTokens + whole;
+      const F probability = Simd::keepFirst(
+          roughPowerOfTwo(Simd::sub(Simd::load(last), references[q])), nTokens - whole, 0.0F);
+      Simd::store(last, probability);
       sums[q] = Simd::add(sums[q], probability);
     }
   }
@@ -360,53 +438,116 @@ void roughSoftmaxRows(const KvTile& tile, const QueryBlock& block, float* scores
   for (int q = 0; q < kQueries; ++q) block.sum[q] += added[q];
 }
 
-// --- A tile ------------------------------------------------------------------------------------
+// --- Tiles --------------------------------------------------------------------------------------
+
+template <int kNbits, int kQueries, typename Rows>
+[[gnu::always_inline]] inline void scoreTileByIntegers(const KvTile& tile, const Rows& rows,
+                                                       float* scores) {
+  constexpr int kVectors = kDotVectors<kQueries>;
+  std::int64_t t = 0;
+  for (; t + kVectors * kLanes <= tile.groupSize && t < tile.nTokens; t += kVectors * kLanes) {
+    scoreTokensByIntegers<kNbits, kQueries, kVectors>(tile, t, rows, scores);
+  }
+  if constexpr (kVectors > 2) {  // a group of 32
+    for (; t < tile.nTokens; t += 2 * kLanes) {
+      scoreTokensByIntegers<kNbits, kQueries, 2>(tile, t, rows, scores);
+    }
+  }
+}
+
+/// Two tiles are folded before the first is scored: folding is a chain of waits (the largest, its
+/// inverse, the rounding) that the second fills.
+template <int kNbits, int kQueries>
+void scoreByIntegers(std::span<const KvTile> tiles, const QueryBlock& block, float* scores) {
+  FoldedRows<kQueries, kMaxHeadDim> rows[2];
+  for (std::size_t i = 0; i < tiles.size(); i += 2) {
+    const std::size_t n = tiles.size() - i < 2 ? 1 : 2;
+    for (std::size_t j = 0; j < n; ++j) {
+      foldQueriesToIntegers<kNbits, kQueries>(tiles[i + j], block, rows[j]);
+    }
+    for (std::size_t j = 0; j < n; ++j) {
+      scoreTileByIntegers<kNbits, kQueries>(tiles[i + j], rows[j], scores);
+      scores += tiles[i + j].nTokens;
+    }
+  }
+}
+
+template <int kNbits, int kQueries>
+void addByIntegers(std::span<const KvTile> tiles, const QueryBlock& block,
+                   const float* probabilities) {
+  FoldedRows<kQueries, kMaxTileTokens> rows;
+  constexpr int kVectors = kDotVectors<kQueries>;
+  const KvTile& first = tiles.front();
+  for (std::int64_t group = 0; group < first.nValueGroups; ++group) {
+    foldProbabilitiesToIntegers<kNbits, kQueries>(tiles, group, probabilities, rows);
+    std::int64_t c = group * first.valueGroupSize;
+    const std::int64_t end = smaller(c + first.valueGroupSize, block.headDim);
+    for (; c + kVectors * kLanes <= end; c += kVectors * kLanes) {
+      addChannelsByIntegers<kNbits, kQueries, kVectors, false>(tiles, block, c, rows);
+    }
+    for (; c + kLanes <= end; c += kLanes) {
+      addChannelsByIntegers<kNbits, kQueries, 1, false>(tiles, block, c, rows);
+    }
+    if (c < end) addChannelsByIntegers<kNbits, kQueries, 1, true>(tiles, block, c, rows);
+  }
+}
+
+template <int kQueries>
+void attendTilesByIntegers(std::span<const KvTile> tiles, const QueryBlock& block) {
+  const KvTile& first = tiles.front();
+  if (first.keyNbits == 16 && first.valueNbits == 16) {
+    for (const KvTile& tile : tiles) attendQueries<kQueries>(tile, block);
+    return;
+  }
+  float* scores = block.scores;  // [kQueries, kMaxTileTokens]
+  switch (first.keyNbits) {
+    case 8:
+      scoreByIntegers<8, kQueries>(tiles, block, scores);
+      break;
+    case 4:
+      scoreByIntegers<4, kQueries>(tiles, block, scores);
+      break;
+    case 2:
+      scoreByIntegers<2, kQueries>(tiles, block, scores);
+      break;
+    default:
+      for (std::int64_t i = 0; i < std::ssize(tiles); ++i) {
+        scoreExactRows<kQueries>(tiles[static_cast<std::size_t>(i)], block,
+                                 scores + i * first.groupSize);
+      }
+  }
+  const std::int64_t nTokens = (std::ssize(tiles) - 1) * first.groupSize + tiles.back().nTokens;
+  roughSoftmaxRows<kQueries>(nTokens, block, scores);
+  switch (first.valueNbits) {
+    case 8:
+      return addByIntegers<8, kQueries>(tiles, block, scores);
+    case 4:
+      return addByIntegers<4, kQueries>(tiles, block, scores);
+    case 2:
+      return addByIntegers<2, kQueries>(tiles, block, scores);
+    default:
+      for (std::int64_t i = 0; i < std::ssize(tiles); ++i) {
+        addExactRows<kQueries>(tiles[static_cast<std::size_t>(i)], block,
+                               scores + i * first.groupSize);
+      }
+  }
+}
 
 /// Codes meet integers. Pages of exact numbers are attended as elsewhere.
-struct IntegerCodes {
-  template <int kNbits, int kQueries>
-  static void score(const KvTile& tile, const QueryBlock& block, float* scores) {
-    FoldedRows<kQueries, kMaxHeadDim> rows;
-    foldQueriesToIntegers<kNbits, kQueries>(tile, block, rows);
-    constexpr int kVectors = kDotVectors<kQueries>;
-    std::int64_t t = 0;
-    for (; t + kVectors * kLanes <= tile.groupSize && t < tile.nTokens; t += kVectors * kLanes) {
-      scoreTokensByIntegers<kNbits, kQueries, kVectors>(tile, t, rows, scores);
-    }
-    if constexpr (kVectors > 2) {  // a group of 32
-      for (; t < tile.nTokens; t += 2 * kLanes) {
-        scoreTokensByIntegers<kNbits, kQueries, 2>(tile, t, rows, scores);
-      }
-    }
+inline void attendDirectByIntegers(const KvTile* tiles, std::int64_t nTiles,
+                                   const QueryBlock& block) {
+  const std::span all(tiles, static_cast<std::size_t>(nTiles));
+  switch (block.nQueries) {
+    case 1:
+      return attendTilesByIntegers<1>(all, block);
+    case 2:
+      return attendTilesByIntegers<2>(all, block);
+    case 4:
+      return attendTilesByIntegers<4>(all, block);
+    default:
+      return attendTilesByIntegers<8>(all, block);
   }
-
-  template <int kQueries>
-  static void softmax(const KvTile& tile, const QueryBlock& block, float* scores) {
-    if (tile.keyNbits == 16 && tile.valueNbits == 16) {
-      softmaxRows<kQueries>(tile, block, scores);
-    } else {
-      roughSoftmaxRows<kQueries>(tile, block, scores);
-    }
-  }
-
-  template <int kNbits, int kQueries>
-  static void add(const KvTile& tile, const QueryBlock& block, const float* probabilities) {
-    FoldedRows<kQueries, kMaxTileTokens> rows;
-    constexpr int kVectors = kDotVectors<kQueries>;
-    for (std::int64_t group = 0; group < tile.nValueGroups; ++group) {
-      foldProbabilitiesToIntegers<kNbits, kQueries>(tile, group, probabilities, block.values, rows);
-      std::int64_t c = group * tile.valueGroupSize;
-      const std::int64_t end = smaller(c + tile.valueGroupSize, block.headDim);
-      for (; c + kVectors * kLanes <= end; c += kVectors * kLanes) {
-        addChannelsByIntegers<kNbits, kQueries, kVectors, false>(tile, block, c, rows);
-      }
-      for (; c + kLanes <= end; c += kLanes) {
-        addChannelsByIntegers<kNbits, kQueries, 1, false>(tile, block, c, rows);
-      }
-      if (c < end) addChannelsByIntegers<kNbits, kQueries, 1, true>(tile, block, c, rows);
-    }
-  }
-};
+}
 
 }  // namespace
 }  // namespace longhand::kernels

@@ -15,6 +15,7 @@
 namespace longhand::kernels {
 
 inline constexpr std::int64_t kMaxTileTokens = 128;   // the largest page
+inline constexpr std::int64_t kMinGroupSize = 32;     // of a page
 inline constexpr std::int64_t kExactTileTokens = 64;  // tokens of an exact span taken at once
 inline constexpr std::int64_t kMaxHeadDim = 256;
 inline constexpr std::int64_t kRowUnit = 16;           // rows of scratch are padded to this
@@ -85,11 +86,13 @@ struct KvKernels {
   /// is within a fifth of the cache's own (kv_decode_vnni_impl.h).
   bool attendsByIntegers = false;
 
-  /// Adds a tile to the running softmax, reading codes straight from the page: each scale is folded
+  /// Adds tiles to the running softmax, reading codes straight from the page: each scale is folded
   /// into the query (keys) or the probability (values), so a code costs a mask, a conversion and
   /// one multiply-add for each query; by integers, four codes cost a mask and a dot product. For up
-  /// to kMaxDirectQueries.
-  void (*attendDirect)(const KvTile& tile, const QueryBlock& block);
+  /// to kMaxDirectQueries. Several tiles (what is paid once a call is shared): pages of one format,
+  /// full, of kMaxTileTokens together.
+  void (*attendDirect)(const KvTile* tiles,  // [nTiles]
+                       std::int64_t nTiles, const QueryBlock& block);
   /// The same for many queries and a group of tiles: the tiles are expanded in scratch once, then
   /// come two matrix products. `next` is only prefetched.
   void (*attendExpanded)(const KvGroup& group, const KvGroup& next, const QueryBlock& block);
@@ -102,6 +105,13 @@ struct KvKernels {
   const KvKernels* floatKernels;
   /// Most queries of a block: its queries and outputs shall stay in the second-level cache.
   std::int64_t expandedQueries;
+
+  /// result = sum of outputs / sum of sums, each times 2^(largest - overall largest). Those of a
+  /// run lie `stride` floats after those of the run before.
+  void (*mergeRuns)(const float* largest, const float* sums,
+                    const float* outputs,  // [headDim], and room to read whole vectors
+                    std::int64_t stride, std::int64_t nRuns, std::int64_t headDim,
+                    float* result);  // [headDim]
 
   /// Codes (not exact parts) to floats; exactly what dequantize() of kernels/quantizer.h gives.
   void (*expandKeys)(const KvTile& tile, std::int64_t headDim,

@@ -17,6 +17,9 @@ double half(const std::byte* part, std::int64_t index) {
   return static_cast<double>(halfToFloat(reinterpret_cast<const std::uint16_t*>(part)[index]));
 }
 
+/// Pages of one format share the step of their probabilities up to that many tokens.
+constexpr std::int64_t kTokensOfAStep = 128;
+
 /// Deviation of sum_i step/2 u_i (code_i - middle), u uniform in [-1, 1].
 double deviation(double step, std::int64_t count, int nbits) {
   return step * std::sqrt(static_cast<double>(count) * (std::pow(4.0, nbits) - 1.0) / 144.0);
@@ -58,7 +61,7 @@ IntegerError integerError(const AttentionShape& shape, float scoreScale, const M
         const double step =
             half(page.data + layout.valueScales, group * page.format.groupSize + t) /
             (valueNbits == 8 ? 32639.0 : 255.0);
-        error.value = std::max(error.value, deviation(step, page.nTokens, valueNbits));
+        error.value = std::max(error.value, deviation(step, kTokensOfAStep, valueNbits));
       }
     }
   }
