@@ -13,10 +13,11 @@ namespace {
 
 std::unique_ptr<kernels::Backend> createCpu(const BackendOptions& options) {
   using kernels::CpuPath;
-  constexpr std::array<std::pair<std::string_view, CpuPath>, 6> kPaths = {{
+  constexpr std::array<std::pair<std::string_view, CpuPath>, 7> kPaths = {{
       {"auto", CpuPath::kAuto},
       {"portable", CpuPath::kPortable},
       {"avx2", CpuPath::kAvx2},
+      {"avx-vnni", CpuPath::kAvxVnni},
       {"avx512", CpuPath::kAvx512},
       {"avx512-vnni", CpuPath::kAvx512Vnni},
       {"avx512-bf16", CpuPath::kAvx512Bf16},
@@ -32,7 +33,7 @@ std::unique_ptr<kernels::Backend> createCpu(const BackendOptions& options) {
     return kernels::createCpuBackend({options.threads, path});
   }
   throw Error(ErrorCode::kInvalidArgument, "There is no CPU path '" + options.cpuPath + "'.",
-              "Choose auto, portable, avx2, avx512, avx512-vnni or avx512-bf16.");
+              "Choose auto, portable, avx2, avx-vnni, avx512, avx512-vnni or avx512-bf16.");
 }
 
 }  // namespace

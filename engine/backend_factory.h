@@ -11,8 +11,8 @@ namespace longhand::engine {
 
 struct BackendOptions {
   int threads = 0;               // CPU: 0 for the cores this process may use
-  std::string cpuPath = "auto";  // auto, portable, avx2, avx512, avx512-vnni, avx512-bf16;
-                                 // reference: the slow twin, for tests
+  std::string cpuPath = "auto";  // auto, portable, avx2, avx-vnni, avx512, avx512-vnni,
+                                 // avx512-bf16; reference: the slow twin, for tests
   /// cpu; cuda: an NVIDIA device or an Error; auto: a device where there is one that works.
   std::string backend = "cpu";
   /// The plug-in; empty: looked for beside the program, then in ../lib*/longhand.

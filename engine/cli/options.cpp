@@ -128,7 +128,8 @@ void ModelOptions::addTo(CLI::App& command) {
       ->capture_default_str()
       ->group(kModelGroup);
   command.add_option("--cpu-path", cpuPath, "Instruction set of the kernels")
-      ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512", "avx512-vnni", "avx512-bf16"}))
+      ->check(CLI::IsMember(
+          {"auto", "portable", "avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16"}))
       ->capture_default_str()
       ->group(kModelGroup);
   addRopeTo(command);

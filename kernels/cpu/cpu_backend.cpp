@@ -96,6 +96,8 @@ double CpuBackend::operationsPerSecond() const {
       case CpuPath::kAvx512Bf16:
       case CpuPath::kAvx512Vnni:
         return 3e11;
+      case CpuPath::kAvxVnni:
+        return 1.5e11;
       case CpuPath::kAvx512:
         return 8e10;
       case CpuPath::kAvx2:

@@ -8,7 +8,15 @@
 
 namespace longhand::kernels {
 
-enum class CpuPath : std::uint8_t { kAuto, kPortable, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
+enum class CpuPath : std::uint8_t {
+  kAuto,
+  kPortable,
+  kAvx2,
+  kAvxVnni,
+  kAvx512,
+  kAvx512Vnni,
+  kAvx512Bf16
+};
 
 struct CpuOptions {
   int threads = 0;                // 0: the number of cores this process may use

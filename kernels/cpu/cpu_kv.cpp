@@ -178,7 +178,7 @@ const KvKernels& kvKernelsFor(CpuPath path) {
   }
   if (path == CpuPath::kAvx512Vnni) return kAvx512VnniKvKernels;
   if (path == CpuPath::kAvx512) return kAvx512KvKernels;
-  if (path == CpuPath::kAvx2) return kAvx2KvKernels;
+  if (path == CpuPath::kAvx2 || path == CpuPath::kAvxVnni) return kAvx2KvKernels;
 #else
   static_cast<void>(path);
 #endif

@@ -19,6 +19,16 @@ bool hasF16c() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
+// GCC 12's __builtin_cpu_supports does not know this name.
+bool hasAvxVnni() {
+  constexpr unsigned kAvxVnniBit = 1U << 4U;
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvxVnniBit) != 0;
+}
+
 bool hasAvx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -35,6 +45,8 @@ bool isSupported(CpuPath path) {
       return true;
     case CpuPath::kAvx2:
       return hasAvx2;
+    case CpuPath::kAvxVnni:
+      return hasAvx2 && hasAvxVnni();
     case CpuPath::kAvx512:
       return hasAvx2 && hasAvx512();
     case CpuPath::kAvx512Vnni:
@@ -56,6 +68,15 @@ const CpuKernels& kernelsFor(CpuPath path) {
   }
   if (path == CpuPath::kAvx512Vnni) return avx512VnniKernels();
   if (path == CpuPath::kAvx512) return avx512Kernels();
+  if (path == CpuPath::kAvxVnni) {
+    static const CpuKernels kKernels = [] {
+      CpuKernels kernels = avx2Kernels();
+      kernels.name = "AVX-VNNI";
+      kernels.int8 = &avxVnniInt8Kernels();
+      return kernels;
+    }();
+    return kKernels;
+  }
   if (path == CpuPath::kAvx2) return avx2Kernels();
   return portableKernels();
 }
@@ -75,7 +96,9 @@ CpuPath resolvePath(CpuPath wanted) {
   if (mayBeVnni && isSupported(CpuPath::kAvx512Vnni)) return CpuPath::kAvx512Vnni;
   const bool mayBeAvx512 = mayBeVnni || wanted == CpuPath::kAvx512;
   if (mayBeAvx512 && isSupported(CpuPath::kAvx512)) return CpuPath::kAvx512;
-  const bool mayBeAvx2 = mayBeAvx512 || wanted == CpuPath::kAvx2;
+  const bool mayBeAvxVnni = mayBeAvx512 || wanted == CpuPath::kAvxVnni;
+  if (mayBeAvxVnni && isSupported(CpuPath::kAvxVnni)) return CpuPath::kAvxVnni;
+  const bool mayBeAvx2 = mayBeAvxVnni || wanted == CpuPath::kAvx2;
   if (mayBeAvx2 && isSupported(CpuPath::kAvx2)) return CpuPath::kAvx2;
   return CpuPath::kPortable;
 }

@@ -77,4 +77,8 @@ struct Int8Kernels {
   void (*multiplyPanel)(const Int8PanelJob& job);
 };
 
+#ifdef LONGHAND_X86_KERNELS
+const Int8Kernels& avxVnniInt8Kernels();  // needs AVX-VNNI and what AVX2 kernels need
+#endif
+
 }  // namespace longhand::kernels

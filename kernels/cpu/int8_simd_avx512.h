@@ -21,6 +21,7 @@ struct Int8Simd {
   // tokens the float sums lie in memory: 8 % slower.
   static constexpr int kRowVectors = 4;
   static constexpr int kTokens = 3;
+  static constexpr bool kHasRoomForSums = true;
 
   static Float zero() { return _mm512_setzero_ps(); }
   static Float broadcast(float x) { return _mm512_set1_ps(x); }

@@ -153,6 +153,9 @@ void multiplyInt8Group(const Int8PanelJob& job, std::int64_t token) {
     }
     weightScales += kInt8PanelRows;
     at += kTokens;
+    // Else GCC keeps the float sums in registers and the integer ones, which need them, on the
+    // stack.
+    if constexpr (!Int8Simd::kHasRoomForSums) asm volatile("" : "+m"(sums));
   }
   for (int t = 0; t < kTokens; ++t) {
     float* const row = output + t * job.outputStride;
@@ -166,15 +169,22 @@ void multiplyInt8Group(const Int8PanelJob& job, std::int64_t token) {
   }
 }
 
+// The last tokens, up to kMost.
+template <int kMost, bool kIsWhole>
+void multiplyInt8Rest(const Int8PanelJob& job, std::int64_t token) {
+  if constexpr (kMost > 0) {
+    if (job.lastToken - token == kMost) return multiplyInt8Group<kMost, kIsWhole>(job, token);
+    multiplyInt8Rest<kMost - 1, kIsWhole>(job, token);
+  }
+}
+
 template <bool kIsWhole>
 void multiplyInt8Tokens(const Int8PanelJob& job) {
-  static_assert(Int8Simd::kTokens == 3);
   std::int64_t token = job.firstToken;
   for (; token + Int8Simd::kTokens <= job.lastToken; token += Int8Simd::kTokens) {
     multiplyInt8Group<Int8Simd::kTokens, kIsWhole>(job, token);
   }
-  if (job.lastToken - token == 2) multiplyInt8Group<2, kIsWhole>(job, token);
-  if (job.lastToken - token == 1) multiplyInt8Group<1, kIsWhole>(job, token);
+  multiplyInt8Rest<Int8Simd::kTokens - 1, kIsWhole>(job, token);
 }
 
 inline void multiplyPanel(const Int8PanelJob& job) {

@@ -156,9 +156,10 @@ void CpuBackendTest::memoryInfoIsPlausible() {
 void CpuBackendTest::anUnknownPathFallsBack() {
   QVERIFY(isSupported(CpuPath::kPortable));
   const std::string description = createCpuBackend({1, CpuPath::kAvx512})->description();
-  const char* const expected = isSupported(CpuPath::kAvx512) ? "CPU, AVX-512, 1 thread"
-                               : isSupported(CpuPath::kAvx2) ? "CPU, AVX2, 1 thread"
-                                                             : "CPU, portable, 1 thread";
+  const char* const expected = isSupported(CpuPath::kAvx512)    ? "CPU, AVX-512, 1 thread"
+                               : isSupported(CpuPath::kAvxVnni) ? "CPU, AVX-VNNI, 1 thread"
+                               : isSupported(CpuPath::kAvx2)    ? "CPU, AVX2, 1 thread"
+                                                                : "CPU, portable, 1 thread";
   QCOMPARE(description, std::string(expected));
   QCOMPARE(createCpuBackend({2, CpuPath::kPortable})->description(),
            std::string("CPU, portable, 2 threads"));

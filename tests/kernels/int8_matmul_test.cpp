@@ -143,7 +143,8 @@ class Int8MatmulTest : public QObject {
   Q_OBJECT
 
  private slots:
-  void initTestCase();
+  void initTestCase_data();
+  void init();
   void everyNumberOfRowsEqualsTheFormula();
   void everyNumberOfTokensEqualsTheFormula();
   void everyWidthEqualsTheFormula();
@@ -165,13 +166,20 @@ class Int8MatmulTest : public QObject {
   }
 
   ThreadPool pool_{3};
-  std::unique_ptr<Int8Matmul> matmul_;  // one for all: its scratch holds what earlier products left
+  std::unique_ptr<Int8Matmul> matmul_;  // its scratch holds what earlier products of a test left
 };
 
-void Int8MatmulTest::initTestCase() {
-  const Int8Kernels* const kernels = kernelsFor(resolvePath(CpuPath::kAuto)).int8;
-  if (kernels == nullptr) QSKIP("this machine has no integer dot products");
-  matmul_ = std::make_unique<Int8Matmul>(*kernels, pool_);
+// Every test runs once for each set of kernels that has integer products.
+void Int8MatmulTest::initTestCase_data() {
+  QTest::addColumn<int>("path");
+  QTest::newRow("AVX-VNNI") << static_cast<int>(CpuPath::kAvxVnni);
+  QTest::newRow("AVX-512 VNNI") << static_cast<int>(CpuPath::kAvx512Vnni);
+}
+
+void Int8MatmulTest::init() {
+  QFETCH_GLOBAL(int, path);
+  if (!isSupported(static_cast<CpuPath>(path))) QSKIP("this machine lacks the instructions for it");
+  matmul_ = std::make_unique<Int8Matmul>(*kernelsFor(static_cast<CpuPath>(path)).int8, pool_);
 }
 
 void Int8MatmulTest::everyNumberOfRowsEqualsTheFormula() {

@@ -16,11 +16,10 @@ struct NamedPath {
   const char* name;
   CpuPath path;
 };
-constexpr NamedPath kPaths[] = {{"portable", CpuPath::kPortable},
-                                {"avx2", CpuPath::kAvx2},
-                                {"avx512", CpuPath::kAvx512},
-                                {"avx512-vnni", CpuPath::kAvx512Vnni},
-                                {"avx512-bf16", CpuPath::kAvx512Bf16}};
+constexpr NamedPath kPaths[] = {
+    {"portable", CpuPath::kPortable},      {"avx2", CpuPath::kAvx2},
+    {"avx-vnni", CpuPath::kAvxVnni},       {"avx512", CpuPath::kAvx512},
+    {"avx512-vnni", CpuPath::kAvx512Vnni}, {"avx512-bf16", CpuPath::kAvx512Bf16}};
 
 #ifdef LONGHAND_EMULATES_CUDA
 struct NamedSchedule {

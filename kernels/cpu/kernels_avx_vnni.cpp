@@ -1,0 +1,13 @@
+// What AVX-VNNI adds to the CPU backend's inner loops for AVX2. Compiled with flags of its own
+// (CMakeLists.txt).
+
+#include "kernels/cpu/int8_simd_avx_vnni.h"
+//
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/int8_tile_impl.h"
+
+namespace longhand::kernels {
+
+const Int8Kernels& avxVnniInt8Kernels() { return kInt8Kernels; }
+
+}  // namespace longhand::kernels
