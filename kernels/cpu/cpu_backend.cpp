@@ -101,7 +101,7 @@ double CpuBackend::operationsPerSecond() const {
       case CpuPath::kAvx512:
         return 8e10;
       case CpuPath::kAvx2:
-        return 4e10;
+        return 8e10;
       default:
         return 1e10;
     }

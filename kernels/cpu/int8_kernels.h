@@ -10,7 +10,8 @@
 // stored code and scale for int8 (exact), and inputScale = largest |input| of the block / 127. So a
 // block's part of an output is
 //   weightScale * inputScale * (sum weightByte * inputByte - 128 * sum inputByte)
-// with exact integers in the bracket; blocks are added up as floats.
+// with exact integers in the bracket; blocks are added up as floats. (Where the instructions take
+// signed weights, weightByte is there less 128, and the correction is 0.)
 //
 // Numbers of a block stand in this order, which is how 8 codes fall out of a 32-bit word of the
 // stored weight when it is masked at once: 0 2 4 6 1 3 5 7, 8 10 12 14 9 11 13 15, ...
@@ -29,7 +30,7 @@ inline constexpr std::int64_t kInt8Quad = 4;
 struct Int8Input {
   std::int8_t* values = nullptr;        // group by group: [nBlocks, n, kNf4BlockSize]
   float* scales = nullptr;              // group by group: [nBlocks, n]
-  std::int32_t* corrections = nullptr;  // group by group: [nBlocks, n], -128 * sum of the values
+  std::int32_t* corrections = nullptr;  // group by group: [nBlocks, n], -128 * sum of values, or 0
   std::int64_t nBlocks = 0;
   std::int64_t nTokens = 0;
 };

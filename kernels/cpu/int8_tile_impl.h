@@ -1,6 +1,6 @@
 #pragma once
 // Panels of weight bytes times many tokens: see int8_kernels.h for formats and formula.
-// Included after int8_simd_<set>.h: see cpu_kernels.h.
+// Included after int8_tile_simd_<set>.h: see cpu_kernels.h.
 
 #include "kernels/cpu/int8_kernels.h"
 
@@ -28,7 +28,7 @@ inline void quantizeInput(const float* rows, std::int64_t rowStride, const Int8I
         const std::int32_t sum = Int8Simd::quantize(numbers, isZero ? 0.0F : kLargestByte / largest,
                                                     input.values + at * kNf4BlockSize);
         input.scales[at] = isZero ? 0.0F : largest / kLargestByte;
-        input.corrections[at] = -128 * sum;
+        input.corrections[at] = -Int8Simd::kBias * sum;
       }
     }
   }
@@ -131,9 +131,9 @@ void multiplyInt8Group(const Int8PanelJob& job, std::int64_t token) {
       for (int v = 0; v < kVectors; ++v) dots[t][v] = correction;
     }
     for (std::int64_t quad = 0; quad < kBlockQuads; ++quad) {
-      Int8Simd::Words w[kVectors];
+      Int8Simd::Weights w[kVectors];
       for (int v = 0; v < kVectors; ++v) {
-        w[v] = Int8Simd::loadWords(weights + v * kLanes * kInt8Quad);
+        w[v] = Int8Simd::loadWeights(weights + v * kLanes * kInt8Quad);
       }
       weights += kInt8PanelRows * kInt8Quad;
       for (int t = 0; t < kTokens; ++t) {

@@ -4,7 +4,10 @@
 //
 #include "kernels/cpu/simd_partial.h"
 //
+#include "kernels/cpu/int8_tile_simd_avx2.h"
+//
 #include "kernels/cpu/expand_impl.h"
+#include "kernels/cpu/int8_tile_impl.h"
 #include "kernels/cpu/matvec_impl.h"
 #include "kernels/cpu/rms_norm_impl.h"
 #include "kernels/cpu/rope_impl.h"
@@ -27,7 +30,7 @@ const CpuKernels& avx2Kernels() {
       .expandNf4 = expandNf4,
       .expandInt8 = expandInt8,
       .multiplyTile = multiplyTile,
-      .int8 = nullptr,
+      .int8 = &kInt8Kernels,
       .rmsNormRow = rmsNormRow,
       .ropeHead = ropeHead,
       .siluMultiplyRow = siluMultiplyRow,

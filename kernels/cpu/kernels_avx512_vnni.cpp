@@ -5,7 +5,7 @@
 //
 #include "kernels/cpu/simd_partial.h"
 //
-#include "kernels/cpu/int8_simd_avx512.h"
+#include "kernels/cpu/int8_tile_simd_avx512.h"
 //
 #include "kernels/cpu/expand_impl.h"
 #include "kernels/cpu/int8_tile_impl.h"

@@ -1,7 +1,7 @@
 // What AVX-VNNI adds to the CPU backend's inner loops for AVX2. Compiled with flags of its own
 // (CMakeLists.txt).
 
-#include "kernels/cpu/int8_simd_avx_vnni.h"
+#include "kernels/cpu/int8_tile_simd_avx2.h"
 //
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/int8_tile_impl.h"

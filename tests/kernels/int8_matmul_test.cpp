@@ -172,6 +172,7 @@ class Int8MatmulTest : public QObject {
 // Every test runs once for each set of kernels that has integer products.
 void Int8MatmulTest::initTestCase_data() {
   QTest::addColumn<int>("path");
+  QTest::newRow("AVX2") << static_cast<int>(CpuPath::kAvx2);
   QTest::newRow("AVX-VNNI") << static_cast<int>(CpuPath::kAvxVnni);
   QTest::newRow("AVX-512 VNNI") << static_cast<int>(CpuPath::kAvx512Vnni);
 }

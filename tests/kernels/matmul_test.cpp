@@ -96,8 +96,10 @@ std::string multiplyAndCompare(Backend& backend, WeightForm form, std::int64_t r
   createReferenceBackend()->matmul(input.view(), weight.view(), expected.view(), accumulate);
 
   const std::vector<double> sums = absoluteSums(weight.view(), input.view());
-  const bool isInteger = backend.description().find("VNNI") != std::string::npos ||
-                         backend.description().find("BF16") != std::string::npos;
+  const std::string path = backend.description();
+  const bool isInteger = path.find("AVX2") != std::string::npos ||
+                         path.find("VNNI") != std::string::npos ||
+                         path.find("BF16") != std::string::npos;
   const std::vector<double> rounding =
       isInteger ? integerErrors(weight.view(), input.view()) : std::vector<double>(sums.size());
   std::string problem = firstMismatch(actual, expected, [&](std::int64_t t, std::int64_t r) {

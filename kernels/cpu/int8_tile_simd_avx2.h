@@ -1,6 +1,7 @@
 #pragma once
-// Integer dot products with AVX2 and AVX-VNNI, for int8_tile_impl.h. For one translation unit only:
-// see cpu_kernels.h. Members mean what they mean in int8_simd_avx512.h.
+// Integer dot products with AVX2 and, where the compiler may use it, AVX-VNNI, for
+// int8_tile_impl.h. For one translation unit only: see cpu_kernels.h. Members mean what they mean
+// in int8_tile_simd_avx512.h.
 
 #include <immintrin.h>
 
@@ -15,10 +16,14 @@ struct Int8Simd {
   using Sums = std::int32_t __attribute__((vector_size(32)));
 
   static constexpr std::int64_t kLanes = 8;
+  static constexpr int kRowVectors = 2;
+#ifdef __AVXVNNI__
   // 5 x 2 integer sums, 2 weights and an input take 13 of 16 registers; 10 sums keep two units busy
   // that take 5 cycles each (Intel).
-  static constexpr int kRowVectors = 2;
   static constexpr int kTokens = 5;
+#else
+  static constexpr int kTokens = 4;  // each weight takes two registers
+#endif
   static constexpr bool kHasRoomForSums = false;
 
   static Float zero() { return _mm256_setzero_ps(); }
@@ -41,9 +46,30 @@ struct Int8Simd {
   static Words broadcastWord(std::int32_t word) { return _mm256_set1_epi32(word); }
   static Sums broadcastSum(std::int32_t sum) { return toSums(_mm256_set1_epi32(sum)); }
   static Float toFloat(Sums v) { return _mm256_cvtepi32_ps(toWords(v)); }
-  static Sums dot(Sums sums, Words unsignedBytes, Words signedBytes) {
-    return toSums(_mm256_dpbusd_avx_epi32(toWords(sums), unsignedBytes, signedBytes));
+#ifdef __AVXVNNI__
+  using Weights = Words;
+  static constexpr std::int32_t kBias = 128;
+  static Weights loadWeights(const std::uint8_t* p) { return loadWords(p); }
+  static Sums dot(Sums sums, Weights weights, Words input) {
+    return toSums(_mm256_dpbusd_avx_epi32(toWords(sums), weights, input));
   }
+#else
+  // maddubs adds pairs of products up in 16 bits. The weight gives its magnitude (at most 128) and
+  // hands its sign to the input (at most 127), so that a pair is at most 2 * 128 * 127 = 32,512.
+  struct Weights {
+    Words bytes;
+    Words magnitudes;
+  };
+  static constexpr std::int32_t kBias = 0;
+  static Weights loadWeights(const std::uint8_t* p) {
+    const Words bytes = toUnsigned(loadWords(p));  // its own inverse
+    return {bytes, _mm256_abs_epi8(bytes)};
+  }
+  static Sums dot(Sums sums, const Weights& weights, Words input) {
+    return addPairs(
+        sums, _mm256_maddubs_epi16(weights.magnitudes, _mm256_sign_epi8(input, weights.bytes)));
+  }
+#endif
 
   static Words loadTable(const std::uint8_t* p) {
     return _mm256_broadcastsi128_si256(
@@ -107,7 +133,7 @@ struct Int8Simd {
       const Words inOrder = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(shorts01, shorts23),
                                                         _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
       storeWords(bytes + 32 * half, _mm256_shuffle_epi8(inOrder, evenFirst));
-      sums = dot(sums, _mm256_set1_epi8(1), inOrder);
+      sums = addPairs(sums, _mm256_maddubs_epi16(_mm256_set1_epi8(1), inOrder));
     }
     std::int32_t total = 0;
     for (int lane = 0; lane < kLanes; ++lane) total += sums[lane];
@@ -128,6 +154,10 @@ struct Int8Simd {
   }
 
  private:
+  /// sums + the sum of each lane's two 16-bit numbers.
+  static Sums addPairs(Sums sums, Words shorts) {
+    return toSums(_mm256_add_epi32(toWords(sums), _mm256_madd_epi16(shorts, _mm256_set1_epi16(1))));
+  }
   static Sums toSums(Words v) { return reinterpret_cast<Sums>(v); }
   static Words toWords(Sums v) { return reinterpret_cast<Words>(v); }
   static __m256i firstLanes(std::int64_t count) {

@@ -42,9 +42,13 @@ struct Int8Simd {
   static Words broadcastWord(std::int32_t word) { return _mm512_set1_epi32(word); }
   static Sums broadcastSum(std::int32_t sum) { return toSums(_mm512_set1_epi32(sum)); }
   static Float toFloat(Sums v) { return _mm512_cvtepi32_ps(toWords(v)); }
-  /// sums + for each lane the dot product of 4 unsigned with 4 signed bytes.
-  static Sums dot(Sums sums, Words unsignedBytes, Words signedBytes) {
-    return toSums(_mm512_dpbusd_epi32(toWords(sums), unsignedBytes, signedBytes));
+  /// Weight bytes as dot() takes them: kBias more than the weight.
+  using Weights = Words;
+  static constexpr std::int32_t kBias = 128;
+  static Weights loadWeights(const std::uint8_t* p) { return loadWords(p); }
+  /// sums + for each lane the dot product of 4 weights with 4 signed bytes.
+  static Sums dot(Sums sums, Weights weights, Words input) {
+    return toSums(_mm512_dpbusd_epi32(toWords(sums), weights, input));
   }
 
   /// Sixteen bytes, to look up by lookUp().
