@@ -19,6 +19,7 @@
 #include <string>
 
 #include "kernels/kv_types.h"
+#include "kernels/machine_rates.h"
 #include "kernels/types.h"
 
 namespace longhand::kernels {
@@ -48,6 +49,9 @@ class Backend {
   /// kind of machine, never measured, so that results do not depend on the load. The graph sizes
   /// its tiles by it, such that progress and cancel come several times a second.
   virtual double operationsPerSecond() const { return 3e10; }
+  /// What the device does at best just now, measured with the backend's threads (on a CPU a third
+  /// of a second, with 256 MiB of memory for that time): for floors in benchmarks.
+  virtual MachineRates measureRates() { return {}; }
   /// Threads of the operations to come (0: the cores this process may use). Devices ignore it.
   virtual void setThreads(int /*threads*/) {}
 

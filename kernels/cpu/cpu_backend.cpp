@@ -7,6 +7,7 @@
 #include "kernels/cpu/core_count.h"
 #include "kernels/cpu/cpu_kv.h"
 #include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/machine_probe.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/host_backend.h"
@@ -35,6 +36,7 @@ class CpuBackend final : public HostBackend {
            (threads == 1 ? " thread" : " threads");
   }
   double operationsPerSecond() const override;
+  MachineRates measureRates() override { return measureMachineRates(path_, workers_->pool); }
   void setThreads(int threads) override {
     workers_.reset();  // the old threads end before new ones start
     workers_ = std::make_unique<Workers>(path_, threads > 0 ? threads : usableCoreCount());
