@@ -306,6 +306,14 @@ QualityReport Engine::measureQuality(const QualityRequest& request, const Qualit
 
 void Engine::clear() { impl_->session->clear(); }
 
+void Engine::fillCacheRandomly(std::int64_t nTokens, std::uint64_t seed, std::stop_token stop) {
+  impl_->session->fillRandomly(nTokens, seed, stop);
+}
+
+DecodeBytes Engine::decodeBytes() const { return impl_->session->decodeBytes(*impl_->model); }
+
+kernels::MachineRates Engine::measureMachineRates() { return impl_->backend->measureRates(); }
+
 std::uint64_t Engine::sessionBytes() const {
   return impl_->session->savedBytes(impl_->sessionIdentity());
 }

@@ -25,6 +25,7 @@
 #include "engine/quality.h"
 #include "engine/sampler.h"
 #include "engine/session_file.h"
+#include "engine/step_cost.h"
 #include "engine/tokenizer.h"
 
 namespace longhand::engine {
@@ -187,6 +188,18 @@ class Engine {
 
   /// Forgets the cache's contents.
   void clear();
+
+  // --- For benchmarks ---------------------------------------------------------------------------
+
+  /// Replaces the contents of the cache by `nTokens` random tokens with random keys and values,
+  /// in sink, pages and residual as if they had been read: 100,000 tokens in a second or two.
+  /// cachedTokens() are then prompt tokens like any other. Throws Error kContextFull, kOutOfMemory,
+  /// kCancelled; the cache is then empty.
+  void fillCacheRandomly(std::int64_t nTokens, std::uint64_t seed, std::stop_token stop);
+  /// What decoding the next token would read at least.
+  DecodeBytes decodeBytes() const;
+  /// As kernels::Backend::measureRates().
+  kernels::MachineRates measureMachineRates();
 
   /// Bytes of the file that saveSession() would write.
   std::uint64_t sessionBytes() const;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <random>
 #include <string>
+#include <utility>
 
 #include "engine/error.h"
 #include "engine/kv_arena.h"
+#include "engine/random_cache.h"
 
 namespace longhand::engine {
 namespace {
@@ -266,6 +269,20 @@ bool Session::evaluate(const Evaluation& evaluation) {
     if (!forward(chunk)) return false;
   }
   return true;
+}
+
+void Session::fillRandomly(std::int64_t nTokens, std::uint64_t seed, const std::stop_token& stop) {
+  clear();
+  std::mt19937_64 random(seed);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(nTokens));
+  for (std::int32_t& token : tokens) {
+    token = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(model_.vocabSize));
+  }
+  if (nTokens > 0) requireFits(tokens);
+  longhand::engine::fillRandomly(cache_, backend_, attentionShape(model_), model_.nLayers, nTokens,
+                                 seed, stop);
+  tokens_ = std::move(tokens);
+  publishCounts();
 }
 
 bool Session::forward(const Chunk& chunk) {

@@ -14,6 +14,7 @@
 #include "engine/kv_cache.h"
 #include "engine/llama.h"
 #include "engine/session_file.h"
+#include "engine/step_cost.h"
 
 namespace longhand::engine {
 
@@ -95,6 +96,15 @@ class Session {
 
   /// Replaces the contents of the cache. False: stopped. Throws as prefill().
   bool evaluate(const Evaluation& evaluation);
+
+  /// Replaces the contents by `nTokens` random tokens with random keys and values, as fillRandomly
+  /// of engine/random_cache.h. Throws kContextFull, kOutOfMemory, kCancelled; the cache is then
+  /// empty.
+  void fillRandomly(std::int64_t nTokens, std::uint64_t seed, const std::stop_token& stop);
+  /// What step() would read. `model` is the one that the Llama computes.
+  DecodeBytes decodeBytes(const Model& model) const {
+    return longhand::engine::decodeBytes(model, cache_);
+  }
 
   /// Whether convert() can keep the tokens.
   bool canConvert(const KvCacheConfig& config, std::int64_t contextLength) const;
