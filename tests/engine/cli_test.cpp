@@ -50,7 +50,6 @@ class CliTest : public QObject {
   void planAgreesWithWhatIsLoaded();
   void planSaysWhetherAContextFitsAndHow();
   void explicitOptionsOverrideThePreset();
-  void benchMeasuresEveryDepthWithEveryCache();
 };
 
 void CliTest::saysWhatItCanDoAndItsVersion() {
@@ -502,24 +501,6 @@ void CliTest::explicitOptionsOverrideThePreset() {
   QCOMPARE(result["group_size"].get<int>(), 32);
   QCOMPARE(result["residual_length"].get<int>(), 7);
   QCOMPARE(result["sink_length"].get<int>(), 0);
-}
-
-void CliTest::benchMeasuresEveryDepthWithEveryCache() {
-  const json result =
-      run({"bench", "--json", "--model", demoFolder(), "--depth", "200,0", "--cache", "16/16,4/2",
-           "--prefill-tokens", "16", "--decode-tokens", "4", "--residual-length", "32"})
-          .parsed();
-  QCOMPARE(result["rows"].size(), std::size_t{4});
-  const std::vector<std::array<int, 3>> expected = {
-      {0, 16, 16}, {200, 16, 16}, {0, 4, 2}, {200, 4, 2}};
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const json& row = result["rows"][i];
-    QCOMPARE((std::array<int, 3>{row["depth"], row["key_bits"], row["value_bits"]}), expected[i]);
-    QVERIFY(row["prefill_tokens_per_second"].get<double>() > 0.0);
-    QVERIFY(row["decode_tokens_per_second"].get<double>() > 0.0);
-    QVERIFY(row["bytes"]["weights"].get<std::uint64_t>() > 4'000'000);
-  }
-  QVERIFY(result["rows"][3]["bytes"]["kv_codes"].get<std::uint64_t>() > 0);
 }
 
 QTEST_GUILESS_MAIN(CliTest)
