@@ -42,8 +42,14 @@ struct Int8ExpandJob {
   std::int64_t nRows = 0;  // 1..panelRows
   std::int64_t nBlocks = 0;
   const std::uint8_t* codebook = nullptr;  // [16] weight bytes; NF4 only
-  /// Bytes from these codes to those of the next job, which are fetched into L2 ahead of it.
-  std::int64_t nextTileOffset = 0;
+};
+
+/// Stored codes that will be expanded next.
+struct Int8Prefetch {
+  const std::uint8_t* codes = nullptr;  // [nRows, rowBytes], `count` bytes of each row
+  std::int64_t rowBytes = 0;
+  std::int64_t nRows = 0;
+  std::int64_t count = 0;
 };
 
 /// A panel of weight bytes times many tokens.
@@ -59,6 +65,8 @@ struct Int8PanelJob {
   float* output = nullptr;      // [input.nTokens, outputStride], nRows of each row are written
   std::int64_t outputStride = 0;
   bool accumulate = false;
+  /// Fetched into L2 meanwhile, a few lines with each group of tokens: all at once would stall.
+  Int8Prefetch next;
 };
 
 struct Int8Kernels {

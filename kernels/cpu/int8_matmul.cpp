@@ -163,6 +163,16 @@ void Int8Matmul::multiplyItem(const Slab& slab, std::int64_t panel, std::int64_t
   const bool isNf4 = weight.type == DataType::kNf4;
   const std::int64_t blockBytes = static_cast<std::int64_t>(bytesOf(weight.type, kNf4BlockSize));
   const std::int64_t rowBytes = nBlocks * blockBytes;
+  // The panel that this thread will most likely take next is as many away as there are threads.
+  const std::int64_t nextPanelRow = firstRow + pool_.threads() * panelRows;
+  const auto tileAt = [&](std::int64_t row, std::int64_t block) {
+    return Int8Prefetch{
+        .codes = codes + row * rowBytes + block * blockBytes,
+        .rowBytes = rowBytes,
+        .nRows = std::clamp<std::int64_t>(weight.rows - row, 0, panelRows),
+        .count = std::min(kTileBlocks, nBlocks - block) * blockBytes,
+    };
+  };
   const auto expandPanel = isNf4 ? kernels_.expandNf4Panel : kernels_.expandInt8Panel;
 
   for (std::int64_t firstBlock = 0; firstBlock < nBlocks; firstBlock += kTileBlocks) {
@@ -171,8 +181,7 @@ void Int8Matmul::multiplyItem(const Slab& slab, std::int64_t panel, std::int64_t
                  .rowBytes = rowBytes,
                  .nRows = nRows,
                  .nBlocks = tileBlocks,
-                 .codebook = codebookBytes_.data(),
-                 .nextTileOffset = kTileBlocks * blockBytes},
+                 .codebook = codebookBytes_.data()},
                 bytes);
     for (std::int64_t r = 0; r < panelRows; ++r) {
       const std::int64_t row = firstRow + std::min(r, nRows - 1);
@@ -189,7 +198,10 @@ void Int8Matmul::multiplyItem(const Slab& slab, std::int64_t panel, std::int64_t
                             .lastToken = lastToken,
                             .output = slab.output.data + firstRow,
                             .outputStride = slab.output.stride,
-                            .accumulate = slab.accumulate || firstBlock > 0});
+                            .accumulate = slab.accumulate || firstBlock > 0,
+                            .next = firstBlock + kTileBlocks < nBlocks
+                                        ? tileAt(firstRow, firstBlock + kTileBlocks)
+                                        : tileAt(nextPanelRow, 0)});
   }
 }
 

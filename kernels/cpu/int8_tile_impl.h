@@ -46,7 +46,6 @@ void expandRows(const Int8ExpandJob& job, std::uint8_t* weights, const Expand& e
   constexpr int kWords = 8;
   constexpr int kSteps = kWordsPerBlock / kWords;  // in a block
   constexpr std::int64_t kStepBytes = kWords * std::int64_t{sizeof(std::int32_t)};
-  constexpr std::int64_t kStepsPerLine = 64 / kStepBytes;
   for (std::int64_t v = 0; v < Int8Simd::kRowVectors; ++v) {
     const std::uint8_t* rows[Int8Simd::kLanes];
     for (std::int64_t lane = 0; lane < Int8Simd::kLanes; ++lane) {
@@ -57,10 +56,7 @@ void expandRows(const Int8ExpandJob& job, std::uint8_t* weights, const Expand& e
     for (std::int64_t step = 0; step < job.nBlocks * kSteps; ++step) {
       Int8Simd::Words words[kWords];
       Int8Simd::loadTransposed(rows, words);
-      for (std::int64_t lane = 0; lane < Int8Simd::kLanes; ++lane) {
-        if (step % kStepsPerLine == 0) __builtin_prefetch(rows[lane] + job.nextTileOffset, 0, 2);
-        rows[lane] += kStepBytes;
-      }
+      for (std::int64_t lane = 0; lane < Int8Simd::kLanes; ++lane) rows[lane] += kStepBytes;
       expandWords(words, output);
       output += kBlockQuads / kSteps * kQuadBytes;
     }
@@ -178,12 +174,42 @@ void multiplyInt8Rest(const Int8PanelJob& job, std::int64_t token) {
   }
 }
 
+// Fetches the lines of an Int8Prefetch, so many a step that nSteps steps fetch them all.
+class PrefetchWalk {
+ public:
+  PrefetchWalk(const Int8Prefetch& next, std::int64_t nSteps)
+      : next_(next),
+        linesPerRow_((next.count + kLineBytes - 1) / kLineBytes),
+        linesPerStep_((next.nRows * linesPerRow_ + nSteps - 1) / nSteps) {}
+  void step() {
+    for (std::int64_t i = 0; i < linesPerStep_ && row_ < next_.nRows; ++i) {
+      __builtin_prefetch(next_.codes + row_ * next_.rowBytes + line_ * kLineBytes, 0, 2);
+      if (++line_ == linesPerRow_) {
+        line_ = 0;
+        ++row_;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLineBytes = 64;
+  const Int8Prefetch next_;
+  const std::int64_t linesPerRow_;
+  const std::int64_t linesPerStep_;
+  std::int64_t row_ = 0;
+  std::int64_t line_ = 0;
+};
+
 template <bool kIsWhole>
 void multiplyInt8Tokens(const Int8PanelJob& job) {
+  const std::int64_t nTokens = job.lastToken - job.firstToken;
+  PrefetchWalk prefetch(job.next, (nTokens + Int8Simd::kTokens - 1) / Int8Simd::kTokens);
   std::int64_t token = job.firstToken;
   for (; token + Int8Simd::kTokens <= job.lastToken; token += Int8Simd::kTokens) {
+    prefetch.step();
     multiplyInt8Group<Int8Simd::kTokens, kIsWhole>(job, token);
   }
+  prefetch.step();
   multiplyInt8Rest<Int8Simd::kTokens - 1, kIsWhole>(job, token);
 }
 
