@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_kv.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstring>
 
@@ -55,23 +56,10 @@ void forEachSpan(std::span<const ExactSpan> source, std::int64_t headDim, std::i
 /// The page's tokens of one kv head as floats that are representable in F16, padding 0.
 void loadRounded(const KvKernels& kernels, std::span<const ExactSpan> source, std::int64_t headDim,
                  std::int64_t kvHead, bool isKey, std::int64_t rowFloats, float* rows) {
-  std::uint16_t halves[kMaxHeadDim];
   forEachSpan(source, headDim, kvHead, isKey,
               [&](const ExactSpan& span, const std::byte* from, std::int64_t firstToken) {
-                for (std::int64_t t = 0; t < span.nTokens; ++t) {
-                  const std::byte* row = from + bytesOf(span.type, t * headDim);
-                  float* to = rows + (firstToken + t) * rowFloats;
-                  if (span.type == DataType::kF32) {
-                    kernels.floatsToHalves(floatsAt(row), halves, headDim);
-                    kernels.halvesToFloats(halves, to, headDim);
-                  } else {
-                    kernels.halvesToFloats(halvesAt(row), to, headDim);
-                  }
-                  for (std::int64_t c = 0; c < headDim; ++c) {
-                    to[c] = std::clamp(to[c], -kLargestHalf, kLargestHalf);
-                  }
-                  std::fill(to + headDim, to + rowFloats, 0.0F);
-                }
+                kernels.roundToHalves(from, span.type, span.nTokens, headDim, rowFloats,
+                                      rows + firstToken * rowFloats);
               });
 }
 
@@ -87,22 +75,30 @@ void copyExactPart(const KvKernels& kernels, std::span<const ExactSpan> source,
               });
 }
 
-void storeWord(std::byte* words, std::int64_t index, std::uint32_t word) {
-  for (unsigned byte = 0; byte < 4; ++byte) {  // little-endian on every machine
-    words[index * 4 + byte] = static_cast<std::byte>(word >> (8U * byte));
-  }
+/// Words are little-endian on every machine.
+std::uint32_t loadWord(const std::uint8_t* bytes) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, bytes, sizeof word);
+  return std::endian::native == std::endian::little ? word : __builtin_bswap32(word);
 }
 
-/// Codes [nTokens, rowFloats] to words [word of channels, token].
+void storeWord(std::byte* words, std::int64_t index, std::uint32_t word) {
+  if (std::endian::native != std::endian::little) word = __builtin_bswap32(word);
+  std::memcpy(words + index * 4, &word, sizeof word);
+}
+
+/// Codes [nTokens, rowFloats] to words [word of channels, token]. Four neighbouring codes stand in
+/// the four bytes of a word.
 void packKeyWords(const std::uint8_t* codes, std::int64_t nTokens, std::int64_t rowFloats,
                   int nbits, std::int64_t nWords, std::byte* words) {
   const std::int64_t perWord = 32 / nbits;
   for (std::int64_t w = 0; w < nWords; ++w) {
-    for (std::int64_t t = 0; t < nTokens; ++t) {
-      const std::uint8_t* from = codes + t * rowFloats + w * perWord;
-      std::uint32_t word = 0;
-      for (std::int64_t i = 0; i < perWord; ++i) {
-        word |= static_cast<std::uint32_t>(from[i]) << (8 * (i % 4) + nbits * (i / 4));
+    const std::uint8_t* from = codes + w * perWord;
+    for (std::int64_t t = 0; t < nTokens; ++t, from += rowFloats) {
+      std::uint32_t word = loadWord(from);
+      if (nbits == 4) word |= loadWord(from + 4) << 4U;
+      if (nbits == 2) {
+        word |= loadWord(from + 4) << 2U | loadWord(from + 8) << 4U | loadWord(from + 12) << 6U;
       }
       storeWord(words, w * nTokens + t, word);
     }

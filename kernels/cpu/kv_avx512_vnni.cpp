@@ -23,6 +23,7 @@ constinit const KvKernels kAvx512VnniKvKernels = {
     .mergeRuns = mergeRuns,
     .expandKeys = expandKeys,
     .expandValues = expandValues,
+    .roundToHalves = roundToHalves,
     .quantizeKeys = quantizeKeys,
     .quantizeValues = quantizeValues,
     .floatsToHalves = floatsToHalves,

@@ -119,6 +119,11 @@ struct KvKernels {
   void (*expandValues)(const KvTile& tile, std::int64_t headDim, std::int64_t rowFloats,
                        float* rows);  // [nTokens, rowFloats]
 
+  /// Exact rows as the numbers that are quantized: rounded to F16 and clamped to what it can hold.
+  void (*roundToHalves)(const std::byte* exact,  // [nTokens, headDim] of type
+                        DataType type, std::int64_t nTokens, std::int64_t headDim,
+                        std::int64_t rowFloats,
+                        float* rows);  // [nTokens, rowFloats], padding 0
   /// Min-max quantization of a page, one code a byte; equals quantizeGroup() bit for bit. Rows are
   /// representable in F16. `mins` is nullptr in the symmetric scheme.
   void (*quantizeKeys)(const float* rows,  // [nTokens, rowFloats], padding 0

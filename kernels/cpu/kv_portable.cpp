@@ -20,6 +20,7 @@ constinit const KvKernels kPortableKvKernels = {
     .mergeRuns = mergeRuns,
     .expandKeys = expandKeys,
     .expandValues = expandValues,
+    .roundToHalves = roundToHalves,
     .quantizeKeys = quantizeKeys,
     .quantizeValues = quantizeValues,
     .floatsToHalves = floatsToHalves,

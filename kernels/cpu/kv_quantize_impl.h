@@ -13,6 +13,34 @@ inline F roundToHalf(F value) {
   return Simd::loadHalf(halves);
 }
 
+/// Exact rows [nTokens, headDim] to floats that F16 can represent, [nTokens, rowFloats], padding 0.
+template <typename Rows>
+void roundRows(const std::byte* memory, std::int64_t nTokens, std::int64_t headDim,
+               std::int64_t rowFloats, float* rows) {
+  const F most = Simd::set(65504.0F);
+  const F least = Simd::set(-65504.0F);
+  const auto* source = rowsOf<Rows>(memory);
+  for (std::int64_t t = 0; t < nTokens; ++t) {
+    for (std::int64_t c = 0; c < rowFloats; c += kLanes) {
+      const std::int64_t n = headDim - c;
+      F value = n > 0 ? loadUpTo<Rows>(source + c, n) : Simd::zero();
+      if constexpr (sizeof(typename Rows::Element) == sizeof(float)) value = roundToHalf(value);
+      Simd::store(rows + c, Simd::min(most, Simd::max(least, value)));  // NaN stays NaN
+    }
+    source += headDim;
+    rows += rowFloats;
+  }
+}
+
+void roundToHalves(const std::byte* memory, DataType type, std::int64_t nTokens,
+                   std::int64_t headDim, std::int64_t rowFloats, float* rows) {
+  if (type == DataType::kF16) {
+    roundRows<HalfRows>(memory, nTokens, headDim, rowFloats, rows);
+  } else {
+    roundRows<FloatRows>(memory, nTokens, headDim, rowFloats, rows);
+  }
+}
+
 struct CodeRange {
   float largest;  // 2^nbits - 1
   float offset;   // code of 0 in the symmetric scheme
