@@ -38,59 +38,55 @@ constexpr float kSmallestTop = 1.0e-30F;
 template <int kNbits>
 constexpr float kMiddle = static_cast<float>((1 << kNbits) - 1) / 2.0F;
 
-/// One row of bytes for each query, and what turns dot products into numbers.
+/// One row of bytes for each query, and what turns dot products into numbers; [kLanes] of which the
+/// first kQueries count.
 template <int kQueries, std::int64_t kRow>
 struct FoldedRows {
   alignas(64) std::uint8_t high[kQueries][kRow];  // only where there are two bytes
   alignas(64) std::uint8_t low[kQueries][kRow];
-  alignas(64) float step[kQueries];
-  alignas(64) float constant[kQueries];
+  alignas(64) float step[kLanes];
+  alignas(64) float constant[kLanes];
 };
 
 // --- Across queries ----------------------------------------------------------------------------
 
-/// results[q] = all lanes of rows[q] joined by `join`, for 4 or 8 queries with few shuffles.
+/// Lane q of the result: all lanes of rows[q] joined by `join`. Few shuffles for 4 or 8 queries.
 template <int kQueries, typename Join>
-[[gnu::always_inline]] inline void joinLanes(const F* rows, const Join& join, float* results) {
-  const auto joinFour = [&](const F* four) {  // each 128-bit lane: its part of the four results
-    const F ab = join(_mm512_unpacklo_ps(four[0], four[1]), _mm512_unpackhi_ps(four[0], four[1]));
-    const F cd = join(_mm512_unpacklo_ps(four[2], four[3]), _mm512_unpackhi_ps(four[2], four[3]));
-    const __m512d a = _mm512_castps_pd(ab);
-    const __m512d c = _mm512_castps_pd(cd);
-    return join(_mm512_castpd_ps(_mm512_unpacklo_pd(a, c)),
-                _mm512_castpd_ps(_mm512_unpackhi_pd(a, c)));
+[[gnu::always_inline]] inline F joinLanes(const F (&rows)[kQueries], const Join& join) {
+  const auto joinFour = [&](F a, F b, F c, F d) {  // each 128-bit lane: its part of the four
+    const F ab = join(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    const F cd = join(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    return join(_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))),
+                _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))));
   };
   if constexpr (kQueries == 8) {
-    const F first = joinFour(rows);
-    const F second = joinFour(rows + 4);
+    const F first = joinFour(rows[0], rows[1], rows[2], rows[3]);
+    const F second = joinFour(rows[4], rows[5], rows[6], rows[7]);
     const F pairs =
         join(_mm512_shuffle_f32x4(first, second, 0x44), _mm512_shuffle_f32x4(first, second, 0xee));
     const F all = join(pairs, _mm512_shuffle_f32x4(pairs, pairs, 0xb1));
-    _mm256_storeu_ps(results, _mm512_castps512_ps256(_mm512_shuffle_f32x4(all, all, 0x88)));
-  } else if constexpr (kQueries == 4) {
-    const F lanes = joinFour(rows);
-    const F pairs = join(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0x4e));
-    const F all = join(pairs, _mm512_shuffle_f32x4(pairs, pairs, 0xb1));
-    _mm_storeu_ps(results, _mm512_castps512_ps128(all));
+    return _mm512_shuffle_f32x4(all, all, 0x88);
   } else {
-    for (int q = 0; q < kQueries; ++q) {
-      const F halves = join(rows[q], _mm512_shuffle_f32x4(rows[q], rows[q], 0x4e));
-      const F quarters = join(halves, _mm512_shuffle_f32x4(halves, halves, 0xb1));
-      const F pairs = join(quarters, _mm512_permute_ps(quarters, 0x4e));
-      results[q] = _mm512_cvtss_f32(join(pairs, _mm512_permute_ps(pairs, 0xb1)));
+    F lanes;
+    if constexpr (kQueries == 4) {
+      lanes = joinFour(rows[0], rows[1], rows[2], rows[3]);
+    } else if constexpr (kQueries == 2) {
+      lanes = joinFour(rows[0], rows[1], rows[0], rows[1]);
+    } else {
+      lanes = joinFour(rows[0], rows[0], rows[0], rows[0]);
     }
+    const F pairs = join(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0x4e));
+    return join(pairs, _mm512_shuffle_f32x4(pairs, pairs, 0xb1));
   }
 }
 
 template <int kQueries>
-[[gnu::always_inline]] inline void sumLanes(const F* rows, float* sums) {
-  joinLanes<kQueries>(
-      rows, [](F a, F b) { return _mm512_add_ps(a, b); }, sums);
+[[gnu::always_inline]] inline F sumLanes(const F (&rows)[kQueries]) {
+  return joinLanes(rows, [](F a, F b) { return _mm512_add_ps(a, b); });
 }
 template <int kQueries>
-[[gnu::always_inline]] inline void largestOfLanes(const F* rows, float* largest) {
-  joinLanes<kQueries>(
-      rows, [](F a, F b) { return _mm512_max_ps(a, b); }, largest);
+[[gnu::always_inline]] inline F largestOfLanes(const F (&rows)[kQueries]) {
+  return joinLanes(rows, [](F a, F b) { return _mm512_max_ps(a, b); });
 }
 
 // --- Folding: numbers times scales become integers ---------------------------------------------
@@ -108,7 +104,14 @@ struct Scaled {
 
 /// Largest |number * scale| of each lane, and the sum of number * (min + middle * scale).
 template <int kNbits, int kQueries>
-[[gnu::always_inline]] inline void measure(const Scaled from, F* tops, F* constants) {
+[[gnu::always_inline]] inline void measure(const Scaled from, F (&allTops)[kQueries],
+                                           F (&allConstants)[kQueries]) {
+  F tops[kQueries];
+  F constants[kQueries];
+  unrolled<kQueries>([&](auto q) {
+    tops[q] = allTops[q];
+    constants[q] = allConstants[q];
+  });
   for (std::int64_t i = 0; i < from.count; i += kLanes) {
     const F scale = loadUpTo<HalfRows>(from.scales + i, from.nValid - i);
     prefetch(from.scales + i, from.aheadBytes);
@@ -125,6 +128,10 @@ template <int kNbits, int kQueries>
       constants[q] = Simd::fma(number, middle, constants[q]);
     });
   }
+  unrolled<kQueries>([&](auto q) {
+    allTops[q] = tops[q];
+    allConstants[q] = constants[q];
+  });
 }
 
 /// Adding it leaves a number below 2^22 rounded to a whole one, in the lowest bits of the sum.
@@ -134,8 +141,11 @@ constexpr std::uint32_t kRoundingMagicBits = 0x4b400000U;
 /// number * scale * inverse, rounded: bytes from rows.low[q][first] on (and high), and added to
 /// totals[q] together with kRoundingMagicBits.
 template <int kNbits, int kQueries, typename Rows>
-[[gnu::always_inline]] inline void roundTo(const Scaled from, const F* inverses, std::int64_t first,
-                                           U* totals, Rows& rows) {
+[[gnu::always_inline]] inline void roundTo(const Scaled from, const F (&inverses)[kQueries],
+                                           std::int64_t first, U (&allTotals)[kQueries],
+                                           Rows& rows) {
+  U totals[kQueries];
+  unrolled<kQueries>([&](auto q) { totals[q] = allTotals[q]; });
   const F magic = Simd::set(kRoundingMagic);
   for (std::int64_t i = 0; i < from.count; i += kLanes) {
     const F scale = loadUpTo<HalfRows>(from.scales + i, from.nValid - i);
@@ -152,6 +162,7 @@ template <int kNbits, int kQueries, typename Rows>
       }
     });
   }
+  unrolled<kQueries>([&](auto q) { allTotals[q] = totals[q]; });
 }
 
 /// Rounds what all parts hold, one after the other, to rows of integers with one step a query:
@@ -163,13 +174,11 @@ template <int kNbits, int kQueries, typename Part, typename Rows>
   F constants[kQueries];
   unrolled<kQueries>([&](auto q) { tops[q] = constants[q] = Simd::zero(); });
   for (std::int64_t i = 0; i < nParts; ++i) measure<kNbits, kQueries>(part(i), tops, constants);
-  alignas(64) float topOf[kQueries];
-  alignas(64) float inverse[kQueries];
-  largestOfLanes<kQueries>(tops, topOf);
-  for (int q = 0; q < kQueries; ++q) {
-    inverse[q] = topOf[q] > kSmallestTop ? largest / topOf[q] : 0.0F;
-    rows.step[q] = topOf[q] * (1.0F / largest);
-  }
+  alignas(64) float inverse[kLanes];
+  const F top = largestOfLanes(tops);
+  const __mmask16 isLarge = _mm512_cmp_ps_mask(top, Simd::set(kSmallestTop), _CMP_GT_OQ);
+  Simd::store(inverse, _mm512_maskz_div_ps(isLarge, Simd::set(largest), top));
+  Simd::store(rows.step, Simd::mul(top, Simd::set(1.0F / largest)));
   F inverses[kQueries];
   U totals[kQueries];
   unrolled<kQueries>([&](auto q) {
@@ -188,7 +197,7 @@ template <int kNbits, int kQueries, typename Part, typename Rows>
     constants[q] = Simd::fma(_mm512_cvtepi32_ps(total), Simd::set(-kMiddle<kNbits> * rows.step[q]),
                              constants[q]);
   });
-  sumLanes<kQueries>(constants, rows.constant);
+  Simd::store(rows.constant, sumLanes(constants));
 }
 
 template <int kNbits, int kQueries, typename Rows>
@@ -393,19 +402,23 @@ void roughSoftmaxRows(std::int64_t nTokens, const QueryBlock& block, float* cons
         [&](auto q) { tops[q] = Simd::max(tops[q], Simd::load(scores + q * kMaxTileTokens + t)); });
   }
   if (whole < nTokens) {
-    for (int q = 0; q < kQueries; ++q) {
+    unrolled<kQueries>([&](auto q) {
       float* last = scores + q * kMaxTileTokens + whole;
       const F score = Simd::keepFirst(Simd::load(last), nTokens - whole, -__builtin_huge_valf());
       Simd::store(last, score);
       tops[q] = Simd::max(tops[q], score);
-    }
+    });
   }
-  float largest[kQueries];
-  largestOfLanes<kQueries>(tops, largest);
+  alignas(64) float largest[kLanes];
+  const F top = largestOfLanes(tops);
+  const F limit =
+      Simd::add(Simd::loadPartial(block.largest, kQueries), Simd::set(kSoftmaxHeadroom));
+  Simd::store(largest, top);
+  unsigned isAbove = _mm512_cmp_ps_mask(top, limit, _CMP_GT_OQ) & ((1U << kQueries) - 1U);
   F references[kQueries];
   F sums[kQueries];
-  for (int q = 0; q < kQueries; ++q) {
-    if (largest[q] > block.largest[q] + kSoftmaxHeadroom) [[unlikely]] {
+  for (int q = 0; isAbove != 0; ++q, isAbove >>= 1U) {
+    if ((isAbove & 1U) != 0) {
       const float factor = powerOfTwo(block.largest[q] - largest[q]);
       block.largest[q] = largest[q];
       block.sum[q] *= factor;
@@ -425,17 +438,17 @@ void roughSoftmaxRows(std::int64_t nTokens, const QueryBlock& block, float* cons
     });
   }
   if (whole < nTokens) {
-    for (int q = 0; q < kQueries; ++q) {
+    unrolled<kQueries>([&](auto q) {
       float* last = scores + q * kMaxTileTokens + whole;
       const F probability = Simd::keepFirst(
           roughPowerOfTwo(Simd::sub(Simd::load(last), references[q])), nTokens - whole, 0.0F);
       Simd::store(last, probability);
       sums[q] = Simd::add(sums[q], probability);
-    }
+    });
   }
-  float added[kQueries];
-  sumLanes<kQueries>(sums, added);
-  for (int q = 0; q < kQueries; ++q) block.sum[q] += added[q];
+  const auto queries = static_cast<__mmask16>((1U << kQueries) - 1U);
+  _mm512_mask_storeu_ps(block.sum, queries,
+                        Simd::add(sumLanes(sums), Simd::loadPartial(block.sum, kQueries)));
 }
 
 // --- Tiles --------------------------------------------------------------------------------------
