@@ -65,7 +65,7 @@ struct Int8PanelJob {
   float* output = nullptr;      // [input.nTokens, outputStride], nRows of each row are written
   std::int64_t outputStride = 0;
   bool accumulate = false;
-  /// Fetched into L2 meanwhile, a few lines with each group of tokens: all at once would stall.
+  /// Fetched meanwhile, a few lines with each group of tokens: all at once would stall.
   Int8Prefetch next;
 };
 

@@ -183,7 +183,7 @@ class PrefetchWalk {
         linesPerStep_((next.nRows * linesPerRow_ + nSteps - 1) / nSteps) {}
   void step() {
     for (std::int64_t i = 0; i < linesPerStep_ && row_ < next_.nRows; ++i) {
-      __builtin_prefetch(next_.codes + row_ * next_.rowBytes + line_ * kLineBytes, 0, 2);
+      __builtin_prefetch(next_.codes + row_ * next_.rowBytes + line_ * kLineBytes, 0, 3);
       if (++line_ == linesPerRow_) {
         line_ = 0;
         ++row_;
