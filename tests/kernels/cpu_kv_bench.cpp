@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include <QtTest>
 
 #include "kernels/cpu/cpu_kv.h"
 #include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/machine_probe.h"
 #include "kernels/page_layout.h"
 
 using namespace longhand::kernels;
@@ -43,6 +45,16 @@ std::int64_t fromEnvironment(const char* name, std::int64_t fallback) {
   bool isSet = false;
   const int value = qEnvironmentVariableIntValue(name, &isSet);
   return isSet ? value : fallback;
+}
+
+/// Floating-point operations a second that the path's best multiply-add reaches, measured once.
+double peakOperations(CpuPath path, ThreadPool& pool) {
+  static std::map<CpuPath, double> peaks;
+  if (!peaks.contains(path)) {
+    const MachineRates rates = measureMachineRates(path, pool);
+    peaks[path] = 2.0 * std::max(rates.floatMultiplyAddsPerSecond, rates.bf16MultiplyAddsPerSecond);
+  }
+  return peaks[path];
 }
 
 /// A cache of one layer, all pages of one format, packed from the same random tokens.
@@ -157,8 +169,10 @@ void CpuKvBench::attend(const AttentionShape& shape, std::int64_t nRows, std::in
   // Row r sees all pages and r + 1 tokens of the chunk.
   const double tokens = static_cast<double>(nTokens) + static_cast<double>(nRows + 1) / 2.0;
   const double products = 2.0 * static_cast<double>(nRows * cols) * tokens;
-  qInfo("%8.3f ms  %6.2f GB/s read  %7.1f GFLOP/s", seconds * 1e3, cache.bytes() / seconds * 1e-9,
-        2.0 * products / seconds * 1e-9);
+  const double rate = 2.0 * products / seconds;
+  qInfo("%8.3f ms  %6.2f GB/s read  %7.1f GFLOP/s  %5.1f %% of the peak", seconds * 1e3,
+        cache.bytes() / seconds * 1e-9, rate * 1e-9,
+        100.0 * rate / peakOperations(static_cast<CpuPath>(path), pool));
 }
 
 void CpuKvBench::decode() {

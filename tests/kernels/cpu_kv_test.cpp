@@ -126,6 +126,7 @@ class CpuKvTest : public QObject {
   void everyNumberOfValidTokensIsAttendedAsByTheSlowTwin();
   void longMixedHistoriesAreAttendedAsByTheSlowTwin_data() { addPaths(); }
   void longMixedHistoriesAreAttendedAsByTheSlowTwin();
+  void theNumberOfThreadsDoesNotChangeABit_data() { addPaths(); }
   void theNumberOfThreadsDoesNotChangeABit();
   void largeScoresDoNotOverflow_data() { addPaths(); }
   void largeScoresDoNotOverflow();
@@ -425,6 +426,8 @@ void CpuKvTest::longMixedHistoriesAreAttendedAsByTheSlowTwin() {
 }
 
 void CpuKvTest::theNumberOfThreadsDoesNotChangeABit() {
+  QFETCH(int, path);
+  if (!isSupported(static_cast<CpuPath>(path))) QSKIP("this machine lacks the path");
   for (const std::int64_t nRows : {1, 50}) {
     std::vector<float> first;
     for (const int threads : {1, 2, 5}) {
@@ -434,7 +437,7 @@ void CpuKvTest::theNumberOfThreadsDoesNotChangeABit() {
       std::vector<float> queries = scene.randomRows(nRows, 256, 256, 1.0F);
       std::vector<float> output(queries.size());
       ThreadPool pool(threads);
-      CpuKv kv(kvKernelsFor(CpuPath::kPortable), pool);
+      CpuKv kv(kvKernelsFor(static_cast<CpuPath>(path)), pool);
       kv.attend(scene.shape(), 0.125F, {queries.data(), nRows, 256, 256}, scene.history(),
                 scene.chunk(), 0, {output.data(), nRows, 256, 256});
       if (first.empty()) first = output;
@@ -445,10 +448,11 @@ void CpuKvTest::theNumberOfThreadsDoesNotChangeABit() {
 
 void CpuKvTest::largeScoresDoNotOverflow() {
   FETCH_PATH(kv);
-  for (const std::int64_t nRows : {1, 12}) {
+  for (const auto& [nRows, type] :
+       {std::pair{1, DataType::kF32}, {12, DataType::kF32}, {12, DataType::kF16}}) {
     KvScene scene({1, 1, 64}, 13);
     scene.addPage(pageFormat(8, 8, 32), 32);
-    scene.setChunk(DataType::kF32, nRows, nRows);
+    scene.setChunk(type, nRows, nRows);
     std::vector<float> queries = scene.randomRows(nRows, 64, 64, 1.0e4F);
     std::vector<float> output(queries.size(), NAN);
     kv.attend(scene.shape(), 1.0F, {queries.data(), nRows, 64, 64}, scene.history(), scene.chunk(),
