@@ -2,10 +2,13 @@
 // A controller on the bundled model with spies on its signals, destroyed like a window that is
 // closed; and questions about the sample document with the answers they get.
 
+#include <memory>
+
 #include <QSignalSpy>
 #include <QString>
 
 #include "app/chat_controller.h"
+#include "engine/presets.h"
 #include "tests/app/plain_model.h"
 
 namespace longhand::tests {
@@ -16,6 +19,8 @@ inline const QString kQuestion1 = QStringLiteral("Who keeps the green ledger?");
 inline const QString kAnswer1 = QStringLiteral("The keeper of the green ledger is Henry Moldak.");
 inline const QString kQuestion2 = QStringLiteral("When was the old mill built?");
 inline const QString kAnswer2 = QStringLiteral("The old mill was built in 1712.");
+
+inline QString samplePath() { return demoFolder() + QStringLiteral("/sample-document.txt"); }
 
 /// Data below `folder`, where no other models are.
 inline app::ControllerPaths chatPaths(const QString& folder) {
@@ -86,5 +91,35 @@ struct ChatSession {
   }
   QString lastError() const { return errors.isEmpty() ? QString() : errors.back()[0].toString(); }
 };
+
+/// A session whose model is loaded.
+inline std::unique_ptr<ChatSession> startedSession(const QString& folder) {
+  auto session = std::make_unique<ChatSession>(chatPaths(folder));
+  if (!session->start()) qWarning("the model did not load");
+  return session;
+}
+
+/// With the same model as a plain one whose answers do not come to an end.
+inline std::unique_ptr<ChatSession> endlessSession(const QString& folder) {
+  auto session = startedSession(folder);
+  session->loaded.clear();
+  session->controller.loadModel(makeEndlessModel(folder), engine::WeightFormat::kAuto);
+  if (!session->waitFor(session->loaded)) qWarning("the plain model did not load");
+  engine::SamplerConfig wild;
+  wild.temperature = 2.0;
+  wild.topK = 0;
+  wild.topP = 1.0;
+  wild.minP = 0.001;  // not the byte 0, which has nearly no probability
+  session->controller.applySampling(wild, 0);
+  session->controller.applyCacheConfig(engine::presetById("quality").cache, 100000);
+  return session;
+}
+
+/// Sends and waits for the first words of an endless answer.
+inline bool sendAndSeeWords(ChatSession& session) {
+  session.changed.clear();
+  session.controller.send(QStringLiteral("Tell me everything."));
+  return session.changed.wait(kChatTimeoutMs);
+}
 
 }  // namespace longhand::tests

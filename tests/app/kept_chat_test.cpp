@@ -9,91 +9,25 @@
 #include <QtTest>
 
 #include "app/chat_controller.h"
-#include "engine/presets.h"
-#include "tests/app/plain_model.h"
+#include "tests/app/chat_session.h"
 
 namespace longhand::app {
 
-namespace {
-
-constexpr int kTimeoutMs = 60000;  // sanitizers are slow
-
-const QString kQuestion1 = QStringLiteral("Who keeps the green ledger?");
-const QString kAnswer1 = QStringLiteral("The keeper of the green ledger is Henry Moldak.");
-const QString kQuestion2 = QStringLiteral("When was the old mill built?");
-const QString kAnswer2 = QStringLiteral("The old mill was built in 1712.");
-
-/// A controller with its spies. Destroyed like a window that is closed.
-struct Session {
-  explicit Session(const ControllerPaths& paths)
-      : controller(paths),
-        loaded(&controller, &ChatController::modelLoaded),
-        finished(&controller, &ChatController::generationFinished),
-        errors(&controller, &ChatController::errorOccurred),
-        previews(&controller, &ChatController::documentPreviewReady),
-        readFinished(&controller, &ChatController::prefillFinished),
-        switched(&controller, &ChatController::presetSwitched),
-        saved(&controller, &ChatController::sessionSaved),
-        restored(&controller, &ChatController::sessionRestored),
-        notices(&controller, &ChatController::notice) {}
-
-  ChatController controller;
-  QSignalSpy loaded;
-  QSignalSpy finished;
-  QSignalSpy errors;
-  QSignalSpy previews;
-  QSignalSpy readFinished;
-  QSignalSpy switched;
-  QSignalSpy saved;
-  QSignalSpy restored;
-  QSignalSpy notices;
-
-  bool start() {
-    controller.start();
-    return loaded.wait(kTimeoutMs);
-  }
-  bool ask(const QString& text) {
-    finished.clear();
-    controller.send(text);
-    return finished.wait(kTimeoutMs);
-  }
-  bool attach(const QString& path) {
-    previews.clear();
-    controller.openDocument(path);
-    if (!previews.wait(kTimeoutMs)) return false;
-    controller.attachDocument();
-    return true;
-  }
-  bool waitFor(QSignalSpy& spy) { return !spy.isEmpty() || spy.wait(kTimeoutMs); }
-  Message lastMessage() const { return controller.messages().back(); }
-  std::int64_t computedTokens() const {
-    const MessageStatistics& statistics = lastMessage().statistics;
-    return statistics.promptTokens - statistics.reusedTokens;
-  }
-};
-
-}  // namespace
+using namespace tests;  // NOLINT: a test file
 
 class KeptChatTest : public QObject {
   Q_OBJECT
 
  private:
   std::unique_ptr<QTemporaryDir> folder_;
-  QString document_ = tests::demoFolder() + QStringLiteral("/sample-document.txt");
 
-  std::unique_ptr<Session> startedSession() const {
-    auto session = std::make_unique<Session>(ControllerPaths{
-        folder_->filePath(QStringLiteral("data")), folder_->path(), tests::demoFolder()});
-    if (!session->start()) qWarning("the model did not load");
-    return session;
-  }
   QDir sessions() const { return QDir(folder_->filePath(QStringLiteral("data/sessions"))); }
   QString file(std::int64_t id) const {
     return sessions().filePath(QStringLiteral("%1.lhkv").arg(id));
   }
   /// A chat about the document with one answer, whose cache is on disk. Its id.
-  std::int64_t makeKeptChat(Session& session) const {
-    if (!session.attach(document_) || !session.ask(kQuestion1)) return 0;
+  std::int64_t makeKeptChat(ChatSession& session) const {
+    if (!session.attach(samplePath()) || !session.ask(kQuestion1)) return 0;
     if (!session.waitFor(session.saved)) return 0;
     return session.controller.currentConversation();
   }
@@ -104,14 +38,14 @@ class KeptChatTest : public QObject {
   void theSecondQuestionAfterARestartComputesNoDocumentToken() {
     std::int64_t id = 0;
     {
-      const auto session = startedSession();
+      const auto session = startedSession(folder_->path());
       id = makeKeptChat(*session);
       QVERIFY(id != 0);
       QCOMPARE(session->lastMessage().text, kAnswer1);
       QVERIFY(session->computedTokens() > 1024);
       QVERIFY(QFile::exists(file(id)));
     }
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     QVERIFY(session->waitFor(session->restored));
     QCOMPARE(session->restored[0][0].toLongLong(), id);
     QVERIFY(session->ask(kQuestion2));
@@ -124,10 +58,10 @@ class KeptChatTest : public QObject {
 
   void aQuestionRightAfterTheStartWaitsForTheCache() {
     {
-      const auto session = startedSession();
+      const auto session = startedSession(folder_->path());
       QVERIFY(makeKeptChat(*session) != 0);
     }
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     QVERIFY(session->ask(kQuestion2));  // without a pause
     QCOMPARE(session->lastMessage().text, kAnswer2);
     QVERIFY(session->computedTokens() < 60);
@@ -136,21 +70,21 @@ class KeptChatTest : public QObject {
 
   void closingTheWindowAtOnceKeepsTheCache() {
     {
-      const auto session = startedSession();
-      QVERIFY(session->attach(document_));
+      const auto session = startedSession(folder_->path());
+      QVERIFY(session->attach(samplePath()));
       session->controller.readDocument();
-      QVERIFY(session->readFinished.wait(kTimeoutMs));
+      QVERIFY(session->readFinished.wait(kChatTimeoutMs));
       QVERIFY(session->saved.isEmpty());
     }
     QCOMPARE(sessions().entryList(QDir::Files).size(), 1);
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     QVERIFY(session->ask(kQuestion1));
     QVERIFY(session->computedTokens() < 60);
   }
 
   void anotherChatTakesTheCacheAndGivesItBack() {
-    const auto session = startedSession();
-    QVERIFY(session->attach(document_));
+    const auto session = startedSession(folder_->path());
+    QVERIFY(session->attach(samplePath()));
     QVERIFY(session->ask(kQuestion1));
     const std::int64_t first = session->controller.currentConversation();
     session->controller.newConversation();
@@ -165,7 +99,7 @@ class KeptChatTest : public QObject {
   }
 
   void shortChatsAreNotKept() {
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     QVERIFY(session->ask(QStringLiteral("Hello!")));
     QVERIFY(!session->saved.wait(2000));
     QVERIFY(!sessions().exists());
@@ -174,7 +108,7 @@ class KeptChatTest : public QObject {
   void aDamagedFileIsReadAgainWithANotice() {
     std::int64_t id = 0;
     {
-      const auto session = startedSession();
+      const auto session = startedSession(folder_->path());
       id = makeKeptChat(*session);
       QVERIFY(id != 0);
     }
@@ -184,7 +118,7 @@ class KeptChatTest : public QObject {
     damaged.write("damage");
     damaged.close();
 
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     QVERIFY(session->ask(kQuestion2));
     QCOMPARE(session->lastMessage().text, kAnswer2);
     QVERIFY(session->computedTokens() > 1024);
@@ -198,19 +132,19 @@ class KeptChatTest : public QObject {
 
   void anotherPresetIsReadAgain() {
     {
-      const auto session = startedSession();
+      const auto session = startedSession(folder_->path());
       QVERIFY(makeKeptChat(*session) != 0);
       session->controller.switchPreset(QStringLiteral("exact"));
       QVERIFY(session->waitFor(session->switched));
     }
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     QVERIFY(session->ask(kQuestion2));
     QCOMPARE(session->lastMessage().text, kAnswer2);
     QVERIFY(session->errors.isEmpty());
   }
 
   void aDeletedChatLeavesNoFile() {
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     const std::int64_t id = makeKeptChat(*session);
     QVERIFY(id != 0);
     session->controller.deleteConversation(id);
@@ -227,12 +161,12 @@ class KeptChatTest : public QObject {
       QFile made(sessions().filePath(name));
       QVERIFY(made.open(QIODevice::WriteOnly));
     }
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     QVERIFY(sessions().entryList(QDir::Files).isEmpty());
   }
 
   void theQuotaIsKept() {
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     const std::int64_t first = makeKeptChat(*session);
     QVERIFY(first != 0);
     const auto bytes = static_cast<qint64>(session->controller.sessionBytes());
@@ -250,7 +184,7 @@ class KeptChatTest : public QObject {
     session->controller.applySessionSettings(true, 1000, 1024);
     QVERIFY(!QFile::exists(file(second)));
     session->controller.newConversation();
-    QVERIFY(session->attach(document_));
+    QVERIFY(session->attach(samplePath()));
     QVERIFY(session->ask(kQuestion1));
     QVERIFY(session->waitFor(session->notices));
     QCOMPARE(session->lastMessage().text, kAnswer1);
@@ -259,24 +193,24 @@ class KeptChatTest : public QObject {
 
   void turnedOffNothingIsKept() {
     {
-      const auto session = startedSession();
+      const auto session = startedSession(folder_->path());
       QVERIFY(makeKeptChat(*session) != 0);
       session->controller.applySessionSettings(false, qint64{1} << 30, 1024);
       QVERIFY(sessions().entryList(QDir::Files).isEmpty());
       session->controller.newConversation();
-      QVERIFY(session->attach(document_));
+      QVERIFY(session->attach(samplePath()));
       QVERIFY(session->ask(kQuestion1));
     }
     QVERIFY(sessions().entryList(QDir::Files).isEmpty());
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     QVERIFY(!session->controller.settings().keepsSessions);
   }
 
   void anUnwritableFolderLosesNothing() {
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     QFile inTheWay(sessions().path());
     QVERIFY(inTheWay.open(QIODevice::WriteOnly));
-    QVERIFY(session->attach(document_));
+    QVERIFY(session->attach(samplePath()));
     QVERIFY(session->ask(kQuestion1));
     QVERIFY(session->waitFor(session->notices));
     QCOMPARE(session->lastMessage().text, kAnswer1);

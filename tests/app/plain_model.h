@@ -27,4 +27,14 @@ inline QString makePlainModel(const QString& parent) {
   return folder;
 }
 
+/// The same, with the byte 0 for the end of text: no answer comes to an end before the context is
+/// full, however fast the machine is.
+inline QString makeEndlessModel(const QString& parent) {
+  const QString folder = makePlainModel(parent + QStringLiteral("/endless"));
+  QFile config(folder + QStringLiteral("/generation_config.json"));
+  config.remove();  // the link
+  if (config.open(QIODevice::WriteOnly)) config.write(R"({"eos_token_id": 3, "do_sample": true})");
+  return folder;
+}
+
 }  // namespace longhand::tests

@@ -16,7 +16,7 @@
 
 namespace longhand::app {
 
-using tests::ChatSession;
+using namespace tests;  // NOLINT: a test file
 
 namespace {
 
@@ -38,13 +38,7 @@ class QualityCheckTest : public QObject {
 
  private:
   std::unique_ptr<QTemporaryDir> folder_;
-  QString document_ = tests::demoFolder() + QStringLiteral("/sample-document.txt");
 
-  std::unique_ptr<ChatSession> startedSession() const {
-    auto session = std::make_unique<ChatSession>(tests::chatPaths(folder_->path()));
-    if (!session->start()) qWarning("the model did not load");
-    return session;
-  }
   QString writeText(const QString& name, const QString& text) const {
     const QString path = folder_->filePath(name);
     QFile file(path);
@@ -105,13 +99,13 @@ class QualityCheckTest : public QObject {
   // --- Beside an open chat ----------------------------------------------------------------------
 
   void everyPresetIsMeasuredOnTheDocumentAndTheSampleIsStated() {
-    const auto session = startedSession();
-    QVERIFY(session->attach(document_));
+    const auto session = startedSession(folder_->path());
+    QVERIFY(session->attach(samplePath()));
     QSignalSpy progress(&session->controller, &ChatController::qualityProgress);
     QSignalSpy checked(&session->controller, &ChatController::qualityChecked);
     session->controller.checkQuality();
     QVERIFY(session->controller.activity() == Activity::kCheckingQuality);
-    QVERIFY(checked.wait(tests::kChatTimeoutMs));
+    QVERIFY(checked.wait(kChatTimeoutMs));
     QVERIFY(session->controller.activity() == Activity::kIdle);
 
     const auto result = checked[0][0].value<QualityCheckResult>();
@@ -148,27 +142,26 @@ class QualityCheckTest : public QObject {
   void theChatsCacheIsNotTouched() {
     Message unchecked;
     {
-      const auto session = startedSession();
-      QVERIFY(session->attach(document_));
-      QVERIFY(session->ask(tests::kQuestion1));
-      QVERIFY(session->ask(tests::kQuestion2));
+      const auto session = startedSession(folder_->path());
+      QVERIFY(session->attach(samplePath()));
+      QVERIFY(session->ask(kQuestion1));
+      QVERIFY(session->ask(kQuestion2));
       unchecked = session->lastMessage();
     }
     folder_ = std::make_unique<QTemporaryDir>();
-    const auto session = startedSession();
-    QVERIFY(session->attach(document_));
-    QVERIFY(session->ask(tests::kQuestion1));
-    QTRY_VERIFY_WITH_TIMEOUT(session->controller.memory().cachedTokens > 1200,
-                             tests::kChatTimeoutMs);
+    const auto session = startedSession(folder_->path());
+    QVERIFY(session->attach(samplePath()));
+    QVERIFY(session->ask(kQuestion1));
+    QTRY_VERIFY_WITH_TIMEOUT(session->controller.memory().cachedTokens > 1200, kChatTimeoutMs);
     const engine::MemoryReport before = session->controller.memory();
     QSignalSpy checked(&session->controller, &ChatController::qualityChecked);
     session->controller.checkQuality();
-    QVERIFY(checked.wait(tests::kChatTimeoutMs));
+    QVERIFY(checked.wait(kChatTimeoutMs));
     QTRY_COMPARE(session->controller.memory().use.bytes, before.use.bytes);
     QCOMPARE(session->controller.memory().cachedTokens, before.cachedTokens);
     QCOMPARE(session->controller.memory().packedTokens, before.packedTokens);
 
-    QVERIFY(session->ask(tests::kQuestion2));
+    QVERIFY(session->ask(kQuestion2));
     QCOMPARE(session->lastMessage().text, unchecked.text);
     QCOMPARE(session->lastMessage().tokens, unchecked.tokens);
     QCOMPARE(session->lastMessage().statistics.promptTokens, unchecked.statistics.promptTokens);
@@ -176,16 +169,16 @@ class QualityCheckTest : public QObject {
   }
 
   void customValuesInUseAreMeasuredToo() {
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     engine::KvCacheConfig cache = engine::presetById("quality").cache;
     cache.keyNbits = 2;
     cache.valueNbits = 2;
     cache.residualLength = 32;
     session->controller.applyCacheConfig(cache, 0);
-    QVERIFY(session->attach(document_));
+    QVERIFY(session->attach(samplePath()));
     QSignalSpy checked(&session->controller, &ChatController::qualityChecked);
     session->controller.checkQuality();
-    QVERIFY(checked.wait(tests::kChatTimeoutMs));
+    QVERIFY(checked.wait(kChatTimeoutMs));
     const auto result = checked[0][0].value<QualityCheckResult>();
     QCOMPARE(result.rows.back().preset.id, QString::fromUtf16(kCustomPresetId));
     QVERIFY(result.rows.back().preset.cache == cache);
@@ -193,26 +186,26 @@ class QualityCheckTest : public QObject {
   }
 
   void aDocumentThatIsOnlyLookedAtCanBeChecked() {
-    const auto session = startedSession();
-    session->controller.openDocument(document_);
-    QVERIFY(session->previews.wait(tests::kChatTimeoutMs));
+    const auto session = startedSession(folder_->path());
+    session->controller.openDocument(samplePath());
+    QVERIFY(session->previews.wait(kChatTimeoutMs));
     QSignalSpy checked(&session->controller, &ChatController::qualityChecked);
     session->controller.checkQuality();
-    QVERIFY(checked.wait(tests::kChatTimeoutMs));
+    QVERIFY(checked.wait(kChatTimeoutMs));
     QCOMPARE(checked[0][0].value<QualityCheckResult>().textName,
              QStringLiteral("sample-document.txt"));
     QVERIFY(session->controller.documents().empty());
   }
 
   void withoutTextOrWithTooLittleOneSentenceSaysSo() {
-    const auto session = startedSession();
+    const auto session = startedSession(folder_->path());
     QSignalSpy failed(&session->controller, &ChatController::qualityFailed);
     session->controller.checkQuality();
     QCOMPARE(failed.size(), 1);
     QVERIFY(failed[0][0].toString().contains(QStringLiteral("no text")));
     QVERIFY(session->attach(writeText(QStringLiteral("note.txt"), QStringLiteral("Five words."))));
     session->controller.checkQuality();
-    QVERIFY(failed.wait(tests::kChatTimeoutMs));
+    QVERIFY(failed.wait(kChatTimeoutMs));
     QVERIFY2(failed[1][0].toString().startsWith(QStringLiteral("note.txt has too little text")),
              qPrintable(failed[1][0].toString()));
     QVERIFY(!failed[1][1].toString().isEmpty());
@@ -221,47 +214,47 @@ class QualityCheckTest : public QObject {
   }
 
   void cancelTakesEffectWithinASecond() {
-    const auto session = startedSession();
-    QVERIFY(session->attach(document_));
+    const auto session = startedSession(folder_->path());
+    QVERIFY(session->attach(samplePath()));
     QSignalSpy progress(&session->controller, &ChatController::qualityProgress);
     QSignalSpy failed(&session->controller, &ChatController::qualityFailed);
     QSignalSpy checked(&session->controller, &ChatController::qualityChecked);
     session->controller.checkQuality();
-    QVERIFY(progress.wait(tests::kChatTimeoutMs));
+    QVERIFY(progress.wait(kChatTimeoutMs));
     QElapsedTimer timer;
     timer.start();
     session->controller.cancelQualityCheck();
-    QVERIFY(failed.wait(tests::kChatTimeoutMs));
+    QVERIFY(failed.wait(kChatTimeoutMs));
     QVERIFY2(timer.elapsed() < 1000, qPrintable(QString::number(timer.elapsed())));
     QCOMPARE(failed[0][0].toString(), QStringLiteral("The check was stopped."));
     QVERIFY(checked.isEmpty());
     QVERIFY(session->controller.activity() == Activity::kIdle);
     // And another one can be made at once.
     session->controller.checkQuality();
-    QVERIFY(checked.wait(tests::kChatTimeoutMs));
+    QVERIFY(checked.wait(kChatTimeoutMs));
   }
 
   void aQuestionGoesFirst() {
-    const auto session = startedSession();
-    QVERIFY(session->attach(document_));
+    const auto session = startedSession(folder_->path());
+    QVERIFY(session->attach(samplePath()));
     QSignalSpy failed(&session->controller, &ChatController::qualityFailed);
     session->controller.checkQuality();
-    QVERIFY(session->ask(tests::kQuestion1));
-    QCOMPARE(session->lastMessage().text, tests::kAnswer1);
+    QVERIFY(session->ask(kQuestion1));
+    QCOMPARE(session->lastMessage().text, kAnswer1);
     QCOMPARE(failed.size(), 1);
     QVERIFY(failed[0][0].toString().contains(QStringLiteral("a question was asked")));
     QVERIFY(session->errors.isEmpty());
   }
 
   void whileAnAnswerIsWrittenACheckIsRefused() {
-    const auto session = startedSession();
-    QVERIFY(session->attach(document_));
+    const auto session = startedSession(folder_->path());
+    QVERIFY(session->attach(samplePath()));
     QSignalSpy failed(&session->controller, &ChatController::qualityFailed);
-    session->controller.send(tests::kQuestion1);
+    session->controller.send(kQuestion1);
     session->controller.checkQuality();
     QCOMPARE(failed.size(), 1);
     QVERIFY(failed[0][0].toString().contains(QStringLiteral("answer")));
-    QVERIFY(session->finished.wait(tests::kChatTimeoutMs));
+    QVERIFY(session->finished.wait(kChatTimeoutMs));
   }
 };
 
