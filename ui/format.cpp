@@ -13,7 +13,24 @@ namespace {
 // The texts are English, so are the numbers: a comma groups thousands, a point starts decimals.
 QLocale textLocale() { return QLocale(QLocale::English, QLocale::UnitedStates); }
 
+constexpr std::uint64_t kKiB = 1024;
+constexpr std::uint64_t kMiB = 1024 * kKiB;
+constexpr std::uint64_t kGiB = 1024 * kMiB;
+
 }  // namespace
+
+QString formatBytes(std::uint64_t bytes) {
+  const auto scaled = [bytes](std::uint64_t unit, const char* name) {
+    const double value = static_cast<double>(bytes) / static_cast<double>(unit);
+    const int digits = unit == kGiB ? 2 : value < 100 ? 1 : 0;
+    return QStringLiteral("%1 %2").arg(textLocale().toString(value, 'f', digits),
+                                       QLatin1String(name));
+  };
+  if (bytes >= kGiB) return scaled(kGiB, "GiB");
+  if (bytes >= kMiB) return scaled(kMiB, "MiB");
+  if (bytes >= kKiB) return scaled(kKiB, "KiB");
+  return QStringLiteral("%1 B").arg(bytes);
+}
 
 QString formatCount(qint64 count) { return textLocale().toString(count); }
 

@@ -2,13 +2,15 @@
 // Numbers, sizes and times as the window spells them. One place, so that the same value never looks
 // different in two panels. Sizes are binary (GiB, MiB, KiB); GB is never shown.
 
+#include <cstdint>
+
 #include <QDateTime>
 #include <QString>
 
-#include "ui/memory_strip.h"  // formatBytes
-
 namespace longhand::ui {
 
+/// "13.70 GiB", "24.5 MiB", "512 B"; always binary units.
+QString formatBytes(std::uint64_t bytes);
 /// "1,209".
 QString formatCount(qint64 count);
 /// "1 token", "1,209 tokens".

@@ -2,147 +2,22 @@
 
 #include <md4c.h>
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "ui/code_highlighter.h"
+#include "ui/markdown_block_list.h"
 #include "ui/markdown_entities.h"
 
 namespace longhand::ui {
 namespace {
 
-// A text block is laid out as a whole: 1 MB without a line break takes a second. Longer paragraphs
-// are cut into pieces of this many characters.
-constexpr qsizetype kMaxBlockCharacters = 6000;
 // md4c pads each row of a table to the width of its header, so that 100 KB can ask for 10^8 cells.
 constexpr qsizetype kMaxTableCells = 20000;
 constexpr std::size_t kMaxTableColumns = 64;
 // QTextTable needs time with the square of its cells (20,000: a minute). Longer tables become
 // several, one below the other.
 constexpr std::size_t kMaxCellsOfOneTable = 400;
-// Blocks of one message; more is no text that anybody wrote.
-constexpr std::size_t kMaxBlocks = 200000;
-
-constexpr QChar kLineBreak(QChar::LineSeparator);
-
-/// Characters that mean structure to QTextDocument become harmless.
-QString sanitized(QString text) {
-  for (QChar& c : text) {
-    const char16_t u = c.unicode();
-    if (u == 0x2029) {
-      c = kLineBreak;
-    } else if (u == 0xfffc || (u >= 0xfdd0 && u <= 0xfdef) || (u < 0x20 && u != '\t')) {
-      c = QChar::ReplacementCharacter;
-    }
-  }
-  return text;
-}
-
-void appendRun(MarkdownRuns& runs, const QString& text, unsigned style, const QString& link) {
-  if (text.isEmpty()) return;
-  if (!runs.empty() && runs.back().style == style && runs.back().link == link) {
-    runs.back().text += text;
-  } else {
-    runs.push_back({text, style, link});
-  }
-}
-
-quint64 hashRuns(const MarkdownRuns& runs, std::size_t seed) {
-  std::size_t hash = qHash(runs.size(), seed);
-  for (const MarkdownRun& run : runs) {
-    hash = qHash(run.text, hash + run.style);
-    if (!run.link.isEmpty()) hash = qHash(run.link, hash + 1);
-  }
-  return hash;
-}
-
-quint64 hashBlock(const MarkdownBlock& block) {
-  std::size_t hash = static_cast<std::size_t>(block.kind) * 64 +
-                     static_cast<std::size_t>(block.level) * 8 + (block.tight ? 1U : 0U) +
-                     (block.firstLine ? 2U : 0U) + (block.lastLine ? 4U : 0U) +
-                     (block.continues ? 1024U : 0U);
-  hash = qHash(block.containers, hash);
-  hash = qHash(block.marker, hash);
-  hash = qHash(block.language, hash);
-  hash = hashRuns(block.runs, hash);
-  if (block.table) {
-    hash = qHash(block.table->hasHeader, hash);
-    for (const Qt::Alignment alignment : block.table->alignments) {
-      hash = qHash(alignment.toInt(), hash);
-    }
-    for (const auto& row : block.table->rows) {
-      hash = qHash(row.size(), hash);
-      for (const MarkdownRuns& cell : row) hash = hashRuns(cell, hash);
-    }
-  }
-  return hash;
-}
-
-/// Where to cut a run: after white space near the limit, never inside a surrogate pair.
-qsizetype cutPosition(const QString& text, qsizetype limit) {
-  for (qsizetype i = limit; i > limit - 200 && i > 0; --i) {
-    if (text[i - 1].isSpace()) return i;
-  }
-  return text[limit].isLowSurrogate() ? limit - 1 : limit;
-}
-
-/// Collects blocks; cuts those that are too long.
-class BlockList {
- public:
-  bool push(MarkdownBlock block) {
-    qsizetype length = 0;
-    for (const MarkdownRun& run : block.runs) length += run.text.size();
-    if (length <= kMaxBlockCharacters) {
-      if (blocks_.size() >= kMaxBlocks) return false;
-      block.hash = hashBlock(block);
-      blocks_.push_back(std::move(block));
-      return true;
-    }
-    std::vector<MarkdownRuns> pieces = cut(std::move(block.runs));
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (blocks_.size() >= kMaxBlocks) return false;
-      MarkdownBlock piece = block;
-      piece.runs = std::move(pieces[i]);
-      if (i > 0) {
-        piece.continues = true;
-        piece.tight = true;
-        piece.marker.clear();
-        piece.firstLine = false;
-      }
-      if (i + 1 < pieces.size()) piece.lastLine = false;
-      piece.hash = hashBlock(piece);
-      blocks_.push_back(std::move(piece));
-    }
-    return true;
-  }
-
-  MarkdownBlocks take() { return std::move(blocks_); }
-
- private:
-  static std::vector<MarkdownRuns> cut(MarkdownRuns runs) {
-    std::vector<MarkdownRuns> pieces(1);
-    qsizetype length = 0;
-    for (MarkdownRun& run : runs) {
-      while (length + run.text.size() > kMaxBlockCharacters) {
-        const qsizetype at = cutPosition(run.text, kMaxBlockCharacters - length);
-        MarkdownRun head = run;
-        head.text.truncate(at);
-        if (!head.text.isEmpty()) pieces.back().push_back(std::move(head));
-        run.text.remove(0, at);
-        pieces.emplace_back();
-        length = 0;
-      }
-      length += run.text.size();
-      if (!run.text.isEmpty()) pieces.back().push_back(std::move(run));
-    }
-    if (pieces.size() > 1 && pieces.back().empty()) pieces.pop_back();
-    return pieces;
-  }
-
-  MarkdownBlocks blocks_;
-};
-
 Qt::Alignment cellAlignment(MD_ALIGN align) {
   switch (align) {
     case MD_ALIGN_CENTER:
@@ -290,10 +165,10 @@ class Builder {
         break;
       case MD_TEXT_BR:
       case MD_TEXT_SOFTBR:  // models break lines to be seen: verses, addresses, key: value rows
-        append(QString(kLineBreak));
+        append(QString(kMarkdownLineBreak));
         break;
       case MD_TEXT_ENTITY:
-        append(sanitized(decodeEntity(utf8)));
+        append(sanitizedMarkdown(decodeEntity(utf8)));
         break;
       case MD_TEXT_CODE:
         if (inCode_) {
@@ -302,7 +177,8 @@ class Builder {
         }
         [[fallthrough]];
       default:
-        append(sanitized(QString::fromUtf8(utf8.data(), static_cast<qsizetype>(utf8.size()))));
+        append(
+            sanitizedMarkdown(QString::fromUtf8(utf8.data(), static_cast<qsizetype>(utf8.size()))));
         break;
     }
     return failed_ ? kAbort : 0;
@@ -348,7 +224,7 @@ class Builder {
                     ? decodeEntity(part)
                     : QString::fromUtf8(part.data(), static_cast<qsizetype>(part.size()));
     }
-    return sanitized(result);
+    return sanitizedMarkdown(result);
   }
 
   void enterList(const List& list) {
@@ -402,7 +278,7 @@ class Builder {
         line.marker.clear();
         line.language.clear();
       }
-      line.runs = highlighter.highlight(sanitized(lines[i]));
+      line.runs = highlighter.highlight(sanitizedMarkdown(lines[i]));
       failed_ = !list_.push(std::move(line));
     }
   }
@@ -445,7 +321,7 @@ class Builder {
     if (!open_) return;
     open_ = false;
     // md4c ends an HTML block with a line break.
-    if (!leaf_.runs.empty() && leaf_.runs.back().text.endsWith(kLineBreak)) {
+    if (!leaf_.runs.empty() && leaf_.runs.back().text.endsWith(kMarkdownLineBreak)) {
       leaf_.runs.back().text.chop(1);
     }
     failed_ = !list_.push(std::move(leaf_)) || failed_;
@@ -463,13 +339,13 @@ class Builder {
     if (depths_[5] > 0) style |= MarkdownRun::kMuted;
     if (leaf_.table) {
       if (leaf_.table->rows.empty() || leaf_.table->rows.back().empty()) return;
-      appendRun(leaf_.table->rows.back().back(), text, style, link_);
+      appendMarkdownRun(leaf_.table->rows.back().back(), text, style, link_);
     } else {
-      appendRun(leaf_.runs, text, style, link_);
+      appendMarkdownRun(leaf_.runs, text, style, link_);
     }
   }
 
-  BlockList list_;
+  MarkdownBlockList list_;
   MarkdownBlock leaf_;
   bool open_ = false;
   bool failed_ = false;
@@ -523,13 +399,13 @@ MarkdownBlocks parseMarkdown(const QString& markdown) {
 }
 
 MarkdownBlocks parsePlainText(const QString& text) {
-  BlockList list;
+  MarkdownBlockList list;
   for (const QString& line : text.split(QLatin1Char('\n'))) {
     MarkdownBlock block;
     block.tight = true;
     QString clean = line;
     if (clean.endsWith(QLatin1Char('\r'))) clean.chop(1);
-    appendRun(block.runs, sanitized(clean), MarkdownRun::kPlain, {});
+    appendMarkdownRun(block.runs, sanitizedMarkdown(clean), MarkdownRun::kPlain, {});
     if (!list.push(std::move(block))) break;
   }
   return list.take();

@@ -1,14 +1,14 @@
 #include "ui/memory_strip.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include <QHelpEvent>
-#include <QLocale>
 #include <QPainter>
 #include <QPainterPath>
 #include <QToolTip>
+
+#include "ui/format.h"
 
 namespace longhand::ui {
 namespace {
@@ -25,86 +25,11 @@ constexpr double kZoomShare = 0.25;
 // A forecast farther out than this stands at the end of that bar.
 constexpr double kMaxForecastShare = 4;
 
-constexpr std::uint64_t kKiB = 1024;
-constexpr std::uint64_t kMiB = 1024 * kKiB;
-constexpr std::uint64_t kGiB = 1024 * kMiB;
-
-constexpr std::array kOwn = {MemorySegmentKind::kWeights,   MemorySegmentKind::kKvCodes,
-                             MemorySegmentKind::kKvScales,  MemorySegmentKind::kKvExact,
-                             MemorySegmentKind::kWorkspace, MemorySegmentKind::kUnattributed};
-
-bool isOwn(MemorySegmentKind kind) { return kind <= MemorySegmentKind::kUnattributed; }
-
-QColor segmentColor(MemorySegmentKind kind, const ThemeColors& colors) {
-  switch (kind) {
-    case MemorySegmentKind::kWeights:
-      return colors.memoryWeights;
-    case MemorySegmentKind::kKvCodes:
-      return colors.memoryKvCodes;
-    case MemorySegmentKind::kKvScales:
-      return colors.memoryKvScales;
-    case MemorySegmentKind::kKvExact:
-      return colors.memoryKvExact;
-    case MemorySegmentKind::kWorkspace:
-      return colors.memoryWorkspace;
-    case MemorySegmentKind::kUnattributed:
-      return colors.memoryUnattributed;
-    case MemorySegmentKind::kOther:
-      return colors.memoryOther;
-    case MemorySegmentKind::kFree:
-      break;
-  }
-  return colors.memoryFree;
-}
-
 /// Over a segment's color: the part that is reserved and holds nothing yet.
 QColor unusedVeil(const ThemeColors& colors) {
   QColor veil = colors.window;
   veil.setAlphaF(0.6F);
   return veil;
-}
-
-QString segmentHelp(MemorySegmentKind kind) {
-  switch (kind) {
-    case MemorySegmentKind::kWeights:
-      return MemoryStrip::tr("The model itself.");
-    case MemorySegmentKind::kKvCodes:
-      return MemoryStrip::tr("What the model remembers of the chat, as quantized numbers.");
-    case MemorySegmentKind::kKvScales:
-      return MemoryStrip::tr("Scale and minimum of each group of quantized numbers.");
-    case MemorySegmentKind::kKvExact:
-      return MemoryStrip::tr(
-          "Keys and values kept exactly: the first tokens (sinks), the newest (residual), and with "
-          "16 bits all of them.");
-    case MemorySegmentKind::kWorkspace:
-      return MemoryStrip::tr("Room for intermediate results.");
-    case MemorySegmentKind::kUnattributed:
-      return MemoryStrip::tr("Held by this program beyond the parts above: code, window, driver.");
-    case MemorySegmentKind::kOther:
-      return MemoryStrip::tr("Held by the system and other programs.");
-    case MemorySegmentKind::kFree:
-      break;
-  }
-  return MemoryStrip::tr("Free for a longer context.");
-}
-
-std::uint64_t bytesOf(const std::vector<MemorySegment>& segments, MemorySegmentKind kind) {
-  for (const MemorySegment& segment : segments) {
-    if (segment.kind == kind) return segment.bytes;
-  }
-  return 0;
-}
-
-std::uint64_t unusedBytes(const std::vector<MemorySegment>& segments) {
-  std::uint64_t sum = 0;
-  for (const MemorySegment& segment : segments) sum += segment.unusedBytes;
-  return sum;
-}
-
-std::uint64_t ownBytes(const std::vector<MemorySegment>& segments) {
-  std::uint64_t sum = 0;
-  for (const MemorySegmentKind kind : kOwn) sum += bytesOf(segments, kind);
-  return sum;
 }
 
 }  // namespace
@@ -116,90 +41,6 @@ struct MemoryStrip::Bar {
   double forecastX = -1;                                   // below 0: none
   QString label;
 };
-
-// --- Numbers ------------------------------------------------------------------------------------
-
-MemoryStripData memoryStripData(const engine::MemoryReport& report) {
-  MemoryStripData data;
-  data.use = report.use;
-  data.unused = report.unused;
-  data.totalBytes = report.device.totalBytes;
-  data.freeBytes = report.device.freeBytes;
-  data.processBytes = report.device.processBytes;
-  return data;
-}
-
-std::vector<MemorySegment> memorySegments(const MemoryStripData& data) {
-  if (data.totalBytes == 0) return {};
-  using engine::MemoryCategory;
-  const std::array ledger = {
-      std::pair{MemorySegmentKind::kWeights, data.use[MemoryCategory::kWeights]},
-      std::pair{MemorySegmentKind::kKvCodes, data.use[MemoryCategory::kKvCodes]},
-      std::pair{MemorySegmentKind::kKvScales, data.use[MemoryCategory::kKvScales]},
-      std::pair{MemorySegmentKind::kKvExact, data.use[MemoryCategory::kKvExact]},
-      std::pair{MemorySegmentKind::kWorkspace, data.use[MemoryCategory::kWorkspace]},
-  };
-  std::vector<MemorySegment> segments;
-  std::uint64_t left = data.totalBytes;
-  const auto take = [&](MemorySegmentKind kind, std::uint64_t bytes) {
-    segments.push_back({kind, std::min(bytes, left)});
-    left -= segments.back().bytes;
-  };
-  std::uint64_t counted = 0;
-  for (const auto& [kind, bytes] : ledger) {
-    take(kind, bytes);
-    counted += bytes;
-  }
-  for (const auto& [index, category] :
-       {std::pair{1U, MemoryCategory::kKvCodes}, std::pair{2U, MemoryCategory::kKvScales},
-        std::pair{3U, MemoryCategory::kKvExact}}) {
-    segments[index].unusedBytes = std::min(data.unused[category], segments[index].bytes);
-  }
-  take(MemorySegmentKind::kUnattributed,
-       data.processBytes > counted ? data.processBytes - counted : 0);
-  const std::uint64_t free = std::min(left, data.freeBytes);
-  take(MemorySegmentKind::kOther, left - free);
-  take(MemorySegmentKind::kFree, free);
-  return segments;
-}
-
-QString memorySegmentName(MemorySegmentKind kind) {
-  switch (kind) {
-    case MemorySegmentKind::kWeights:
-      return MemoryStrip::tr("Weights");
-    case MemorySegmentKind::kKvCodes:
-      return MemoryStrip::tr("KV codes");
-    case MemorySegmentKind::kKvScales:
-      return MemoryStrip::tr("KV scales");
-    case MemorySegmentKind::kKvExact:
-      return MemoryStrip::tr("Exact KV");
-    case MemorySegmentKind::kWorkspace:
-      return MemoryStrip::tr("Workspace");
-    case MemorySegmentKind::kUnattributed:
-      return MemoryStrip::tr("Unattributed");
-    case MemorySegmentKind::kOther:
-      return MemoryStrip::tr("Other processes");
-    case MemorySegmentKind::kFree:
-      break;
-  }
-  return MemoryStrip::tr("Free");
-}
-
-QString formatBytes(std::uint64_t bytes) {
-  const auto scaled = [bytes](std::uint64_t unit, const char* name) {
-    const double value = static_cast<double>(bytes) / static_cast<double>(unit);
-    const int digits = unit == kGiB ? 2 : value < 100 ? 1 : 0;
-    return QStringLiteral("%1 %2").arg(
-        QLocale(QLocale::English, QLocale::UnitedStates).toString(value, 'f', digits),
-        QLatin1String(name));
-  };
-  if (bytes >= kGiB) return scaled(kGiB, "GiB");
-  if (bytes >= kMiB) return scaled(kMiB, "MiB");
-  if (bytes >= kKiB) return scaled(kKiB, "KiB");
-  return QStringLiteral("%1 B").arg(bytes);
-}
-
-// --- The widget ---------------------------------------------------------------------------------
 
 MemoryStrip::MemoryStrip(const Theme& theme, QWidget* parent) : QWidget(parent), theme_(theme) {
   setObjectName(QStringLiteral("memoryStrip"));
@@ -225,7 +66,7 @@ void MemoryStrip::setData(const MemoryStripData& data) {
 }
 
 bool MemoryStrip::isZoomed() const {
-  const std::uint64_t own = ownBytes(segments_);
+  const std::uint64_t own = ownMemoryBytes(segments_);
   return own > 0 && static_cast<double>(own) < kZoomShare * static_cast<double>(data_.totalBytes);
 }
 
@@ -236,7 +77,7 @@ QString MemoryStrip::textEquivalent() const {
     parts.append(QStringLiteral("%1 %2").arg(memorySegmentName(segment.kind),
                                              formatBytes(segment.bytes - segment.unusedBytes)));
   }
-  if (const std::uint64_t unused = unusedBytes(segments_); unused > 0) {
+  if (const std::uint64_t unused = unusedMemoryBytes(segments_); unused > 0) {
     parts.append(tr("reserved for the cache %1").arg(formatBytes(unused)));
   }
   const QString device = data_.deviceName.isEmpty() ? tr("Memory") : data_.deviceName;
@@ -305,7 +146,7 @@ std::vector<MemoryStrip::Bar> MemoryStrip::bars() const {
     if (data_.forecast && total > 0) {
       // What is unattributed today stays beside the forecast's categories.
       const double forecast = static_cast<double>(
-          data_.forecast->total() + bytesOf(segments_, MemorySegmentKind::kUnattributed));
+          data_.forecast->total() + memoryBytesOf(segments_, MemorySegmentKind::kUnattributed));
       bar.forecastX = bar.rect.left() + bar.rect.width() * std::min(1.0, forecast / total);
     }
     return bar;
@@ -326,13 +167,13 @@ std::vector<MemoryStrip::Bar> MemoryStrip::bars() const {
   // Longhand's part, or its forecast where that is larger, fills the second bar.
   std::vector<MemorySegment> own;
   for (const MemorySegment& segment : segments_) {
-    if (isOwn(segment.kind)) own.push_back(segment);
+    if (isOwnMemory(segment.kind)) own.push_back(segment);
   }
-  const double ownNow = static_cast<double>(ownBytes(segments_));
+  const double ownNow = static_cast<double>(ownMemoryBytes(segments_));
   double scale = ownNow;
   if (data_.forecast) {
     const std::uint64_t forecast =
-        data_.forecast->total() + bytesOf(segments_, MemorySegmentKind::kUnattributed);
+        data_.forecast->total() + memoryBytesOf(segments_, MemorySegmentKind::kUnattributed);
     scale = std::clamp(static_cast<double>(forecast), ownNow, ownNow * kMaxForecastShare);
   }
   result.front().forecastX = -1;
@@ -371,7 +212,7 @@ bool MemoryStrip::event(QEvent* event) {
                                   segment->unusedBytes == 0
                                       ? QString()
                                       : tr(" of %1 reserved").arg(formatBytes(segment->bytes)),
-                                  segmentHelp(segment->kind)),
+                                  memorySegmentHelp(segment->kind)),
                          this);
     } else {
       QToolTip::showText(help->globalPos(), textEquivalent(), this);
@@ -403,7 +244,7 @@ void MemoryStrip::paintEvent(QPaintEvent*) {
     painter.setClipPath(round);
     painter.fillRect(bar.rect, c.memoryFree);
     for (const auto& [segment, place] : bar.segments) {
-      painter.fillRect(place, segmentColor(segment.kind, c));
+      painter.fillRect(place, memorySegmentColor(segment.kind, c));
       if (segment.unusedBytes > 0) {
         QRectF unused = place;
         unused.setLeft(place.right() - place.width() * static_cast<double>(segment.unusedBytes) /
@@ -445,7 +286,7 @@ struct MemoryStrip::LegendEntry {
 
 std::vector<MemoryStrip::LegendEntry> MemoryStrip::legend() const {
   std::vector<LegendEntry> entries;
-  const std::uint64_t unused = unusedBytes(segments_);
+  const std::uint64_t unused = unusedMemoryBytes(segments_);
   for (const MemorySegment& segment : segments_) {
     if (segment.bytes > 0) {
       entries.push_back({segment.kind, memorySegmentName(segment.kind),
@@ -503,7 +344,7 @@ void MemoryStrip::paintLegend(QPainter& painter, double top) const {
     } else if (entry.kind) {
       const bool pale = *entry.kind == MemorySegmentKind::kFree;
       painter.setPen(pale ? QPen(c.border, 1) : QPen(Qt::NoPen));
-      painter.setBrush(segmentColor(*entry.kind, c));
+      painter.setBrush(memorySegmentColor(*entry.kind, c));
       painter.drawRoundedRect(swatch, 2, 2);
     } else {
       if (tooBig) bytesColor = c.error;

@@ -3,6 +3,8 @@
 
 #include <QtTest>
 
+#include "ui/format.h"
+
 using namespace longhand;
 using namespace longhand::ui;
 using engine::MemoryCategory;
