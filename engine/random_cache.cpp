@@ -127,7 +127,7 @@ class RandomFill {
     return packed;
   }
 
-  static constexpr std::int64_t kRingNumbers = 262'139;
+  static constexpr std::int64_t kRingNumbers = 32'749;
 
   kernels::Backend& backend_;
   const AttentionShape shape_;

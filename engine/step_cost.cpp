@@ -25,8 +25,8 @@ DecodeBytes weightBytesRead(const kernels::WeightView& weight) {
   bytes.weights = layout.dataBytes;
   const auto nBlocks = static_cast<std::uint64_t>(layout.nBlocks);
   const auto nNestedBlocks = static_cast<std::uint64_t>(layout.nNestedBlocks);
-  bytes.weightScales = target.doubleQuantization ? nBlocks + nNestedBlocks * sizeof(float)
-                                                 : nBlocks * sizeof(float);
+  bytes.weightScales =
+      target.doubleQuantization ? nBlocks + nNestedBlocks * sizeof(float) : nBlocks * sizeof(float);
   return bytes;
 }
 
@@ -34,7 +34,10 @@ DecodeBytes weightBytesRead(const Model& model) {
   DecodeBytes sum = weightBytesRead(model.lmHead());
   const std::uint64_t normBytes =
       static_cast<std::uint64_t>(model.config().hiddenSize) * sizeof(float);
-  sum.weights += normBytes + kernels::bytesOf(model.embedding().type, model.embedding().cols);
+  sum.weights += normBytes;
+  if (!model.config().tiedEmbeddings) {  // else the row is one of the head's
+    sum.weights += kernels::bytesOf(model.embedding().type, model.embedding().cols);
+  }
   for (const LayerWeights& layer : model.layers()) {
     sum.weights += 2 * normBytes;
     for (const kernels::WeightView* weight :

@@ -17,6 +17,9 @@
 namespace longhand::engine::cli {
 namespace {
 
+constexpr std::int64_t kWarmUpPrompt = 8;
+constexpr std::int64_t kWarmUpTokens = 2;
+
 /// One cache at one depth, over all rounds.
 struct BenchRow {
   std::int64_t depth = 0;
@@ -56,12 +59,14 @@ class Bench {
   Bench(const BenchOptions& options, Interrupt& interrupt) : options_(options), scope_(interrupt) {
     const std::int64_t maxDepth = *std::max_element(options.depths.begin(), options.depths.end());
     ModelOptions model = options.model;
-    model.contextLength = std::max(
-        model.contextLength, maxDepth + std::max(options.prefillTokens, options.decodeTokens) + 1);
+    const std::int64_t mostNew =
+        std::max({options.prefillTokens, options.decodeTokens, kWarmUpPrompt + kWarmUpTokens});
+    model.contextLength = std::max(model.contextLength, maxDepth + mostNew + 1);
     engine_ = load(model);
-    newTokens_ = randomTokens(std::max<std::int64_t>(8, options.prefillTokens),
+    newTokens_ = randomTokens(std::max(kWarmUpPrompt, options.prefillTokens),
                               engine_->modelConfig().vocabSize);
-    generate(std::span(newTokens_).first(8), 2);  // wakes threads and memory
+    generate(std::span(newTokens_).first(kWarmUpPrompt),
+             kWarmUpTokens);  // wakes threads and memory
   }
 
   const Engine& engine() const { return *engine_; }
