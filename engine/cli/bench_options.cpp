@@ -1,38 +1,24 @@
 #include "engine/cli/bench_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iomanip>
 #include <sstream>
 
 #include "engine/cli/bench_statistics.h"
-#include "engine/error.h"
 #include "engine/presets.h"
 
 namespace longhand::engine::cli {
 namespace {
 
-/// "8/4": bits of keys and values, everything else as `base`; or the id of a preset.
-NamedCache parseCache(const std::string& text, KvCacheConfig base) {
+/// As cacheFromText(), or the id of a preset.
+NamedCache parseCache(const std::string& text, const KvCacheConfig& base) {
   for (const Preset& preset : builtInPresets()) {
     if (preset.id != text) continue;
     KvCacheConfig config = preset.cache;
     config.exactType = base.exactType;
     return {text, config};
   }
-  const char* const end = text.data() + text.size();
-  const auto [slash, keyError] = std::from_chars(text.data(), end, base.keyNbits);
-  std::from_chars_result value{slash, std::errc::invalid_argument};
-  if (keyError == std::errc() && slash != end && *slash == '/') {
-    value = std::from_chars(slash + 1, end, base.valueNbits);
-  }
-  if (value.ec != std::errc() || value.ptr != end) {
-    throw Error(ErrorCode::kInvalidArgument, "\"" + text + "\" is no cache setting.",
-                "Write bits of keys / bits of values, like 4/2, or the id of a preset.");
-  }
-  base.firstLayers = 0;
-  base.validate();
-  return {text, base};
+  return {text, cacheFromText(text, base)};
 }
 
 std::string nameOf(const KvCacheConfig& config) {

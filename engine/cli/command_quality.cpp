@@ -22,12 +22,15 @@ struct QualityOptions {
   ModelOptions model;
   std::string file;
   std::vector<std::string> presets;
+  std::vector<std::string> caches;  // cacheFromText, on top of `cache`
+  CacheOptions cache;
   std::int64_t sampleTokens = 512;
   std::int64_t window = 0;
   bool isJson = false;
 };
 
 constexpr const char* kReferenceId = "exact";
+constexpr const char* kCustomId = "custom";
 
 void showProgress(std::int64_t done, std::int64_t total) {
   if (!isTerminal(STDERR_FILENO)) return;
@@ -55,6 +58,23 @@ std::string describeSample(const std::vector<QualityWindow>& windows, std::int64
          << formatCount(window.nScored) << " fed one by one";
   }
   return text.str();
+}
+
+/// Presets, then the user's own settings: those of --cache, or one from the options of the cache.
+std::vector<QualityCandidate> candidatesOf(const QualityOptions& options) {
+  std::vector<QualityCandidate> candidates;
+  for (const std::string& id : options.presets) {
+    if (id != kReferenceId) candidates.push_back({id, presetById(id).cache});
+  }
+  const WeightFormat weights = options.model.weightFormat();
+  const KvCacheConfig base = options.cache.config(weights);
+  for (const std::string& text : options.caches) {
+    candidates.push_back({text, cacheFromText(text, base)});
+  }
+  if (options.caches.empty() && base != CacheOptions().config(weights)) {
+    candidates.push_back({kCustomId, base});
+  }
+  return candidates;
 }
 
 nlohmann::json rowJson(const QualityRow& row) {
@@ -126,9 +146,7 @@ int measure(const QualityOptions& options, Interrupt& interrupt) {
       planQualityWindows(static_cast<std::int64_t>(ids.size()), engine->contextLength(),
                          options.sampleTokens, options.window);
   request.reference = presetById(kReferenceId).cache;
-  for (const std::string& id : options.presets) {
-    if (id != kReferenceId) request.candidates.push_back({id, presetById(id).cache});
-  }
+  request.candidates = candidatesOf(options);
   const QualityReport report = engine->measureQuality(request, showProgress, scope.stop());
 
   std::vector<QualityRow> rows = {report.reference};
@@ -161,6 +179,13 @@ Command addQualityCommand(CLI::App& program) {
       ->check(CLI::IsMember(ids))
       ->type_name("IDS");
   parser
+      ->add_option("--cache", options->caches,
+                   "Settings of your own beside the presets: " + std::string(kCacheTextForm) +
+                       ", like 8/4,2/2/32. Everything else as the options of the cache say; "
+                       "without --cache these make one row, custom")
+      ->delimiter(',')
+      ->type_name("LIST");
+  parser
       ->add_option("--sample-tokens", options->sampleTokens,
                    "Tokens that are scored, spread over the text; 0: all of them, from windows "
                    "that are fed token by token from their beginning")
@@ -175,6 +200,7 @@ Command addQualityCommand(CLI::App& program) {
       ->type_name("TOKENS");
   parser->add_flag("--json", options->isJson, "Print JSON: the sample, and a row for each preset");
   options->model.addTo(*parser);
+  options->cache.addTo(*parser);
   return {parser, [options](Interrupt& interrupt) { return measure(*options, interrupt); }};
 }
 

@@ -270,6 +270,32 @@ KvCacheConfig CacheOptions::config(WeightFormat weights) const {
   return config;
 }
 
+KvCacheConfig cacheFromText(const std::string& text, KvCacheConfig base) {
+  std::vector<std::int64_t> numbers;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, '/');) {
+    const char* const end = part.data() + part.size();
+    std::int64_t number = 0;
+    const auto [last, error] = std::from_chars(part.data(), end, number);
+    if (error != std::errc() || last != end || number < 0 || number > 100000) {
+      numbers.clear();
+      break;
+    }
+    numbers.push_back(number);
+  }
+  if (numbers.size() < 2 || numbers.size() > 4 || text.back() == '/') {
+    throw Error(ErrorCode::kInvalidArgument, "\"" + text + "\" is no cache setting.",
+                "Write " + std::string(kCacheTextForm) + ", like 4/2 or 2/2/32/64.");
+  }
+  base.keyNbits = static_cast<int>(numbers[0]);
+  base.valueNbits = static_cast<int>(numbers[1]);
+  base.firstLayers = 0;
+  if (numbers.size() > 2) base.groupSize = static_cast<int>(numbers[2]);
+  if (numbers.size() > 3) base.residualLength = numbers[3];
+  base.validate();
+  return base;
+}
+
 void SamplerOptions::addTo(CLI::App& command) {
   const SamplerConfig standard;
   const auto text = [](double value) {

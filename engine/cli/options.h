@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
@@ -71,6 +72,12 @@ struct CacheOptions {
   /// layers. Throws Error kInvalidArgument.
   KvCacheConfig config(WeightFormat weights) const;
 };
+
+/// How a cache is written in a list of several.
+inline constexpr std::string_view kCacheTextForm = "KEY_BITS/VALUE_BITS[/GROUP_SIZE[/RESIDUAL]]";
+/// "8/4" or "2/2/32/64": bits of keys and values in all layers, group size, residual; everything
+/// else as `base`. Throws Error kInvalidArgument.
+KvCacheConfig cacheFromText(const std::string& text, KvCacheConfig base);
 
 /// How tokens are chosen and when generation ends.
 struct SamplerOptions {

@@ -44,6 +44,7 @@ class CliTest : public QObject {
   void ropeOptionsReplaceTheModelsOwn();
   void perplexityOfTheStoryEqualsTheReference();
   void qualityComparesThePresets();
+  void qualityComparesOwnSettings();
   void planSaysTheSizesOfTheDesign();
   void planReadsFoldersConfigFilesAndShapes();
   void planAgreesWithWhatIsLoaded_data();
@@ -397,6 +398,36 @@ void CliTest::qualityComparesThePresets() {
   QVERIFY(table.out.find("\nexact ") != std::string::npos);
   QVERIFY(table.out.find("\nbalanced ") != std::string::npos);
   QVERIFY(table.out.find("\nquality ") == std::string::npos);
+}
+
+void CliTest::qualityComparesOwnSettings() {
+  const QString file = pathOf(tests::resourcePath("longhand-demo/sample-document.txt"));
+  const QStringList common = {"quality",   "--json",   "--sample-tokens", "100",
+                              "--presets", "balanced", "--file",          file};
+  const json report =
+      run(common + QStringList{"--cache", "8/4,2/2/32/64", "--cache", "2/2", "--sink-length", "8"})
+          .parsed();
+  QCOMPARE(report["rows"].size(), std::size_t{5});
+  const auto row = [&](std::size_t index) { return report["rows"][index]; };
+  QCOMPARE(row(1)["preset"].get<std::string>(), std::string("balanced"));
+  QCOMPARE(row(2)["preset"].get<std::string>(), std::string("8/4"));
+  QCOMPARE(row(2)["key_bits"].get<int>(), 8);
+  QCOMPARE(row(2)["value_bits"].get<int>(), 4);
+  QCOMPARE(row(3)["preset"].get<std::string>(), std::string("2/2/32/64"));
+  QCOMPARE(row(4)["key_bits"].get<int>(), 2);
+  // A shorter residual leaves more tokens packed; of the same bits, smaller groups lose less.
+  QVERIFY(row(3)["packed_tokens"].get<int>() > row(4)["packed_tokens"].get<int>());
+  QVERIFY(row(2)["mean_kl"].get<double>() < row(3)["mean_kl"].get<double>());
+
+  const json custom = run(common + QStringList{"--key-bits", "2"}).parsed();
+  QCOMPARE(custom["rows"].size(), std::size_t{3});
+  QCOMPARE(custom["rows"][2]["preset"].get<std::string>(), std::string("custom"));
+  QCOMPARE(custom["rows"][2]["key_bits"].get<int>(), 2);
+  QCOMPARE(custom["rows"][2]["value_bits"].get<int>(), 4);
+  for (const QString& wrong :
+       QStringList{"4", "4/", "4/4/32/1/1", "4/x", "5/4", "4/4/33", "-4/4"}) {
+    QVERIFY2(run(common + QStringList{"--cache=" + wrong}).exitCode != 0, qPrintable(wrong));
+  }
 }
 
 void CliTest::planSaysTheSizesOfTheDesign() {
