@@ -23,6 +23,25 @@ struct AttentionJob {
   MatrixView output;   // [n, nHeads * headDim]
 };
 
+/// Where decode attention keeps what its blocks hand over; made once by the backend.
+struct DecodeWorkspace {
+  float* partials = nullptr;  // [nPartialFloats]
+  std::int64_t nPartialFloats = 0;
+  unsigned* finished = nullptr;  // [kMostDecodeCounters], 0 between launches
+  int nBlocks = 0;               // that the device holds at once, about
+};
+
+/// Queries of a kv head (rows * nHeads / nKvHeads) up to which decode attention pays.
+inline constexpr int kMostDecodeQueries = 32;
+inline constexpr int kMostDecodeCounters = 65536;
+
+/// True for up to kMostDecodeQueries and a head_dim of 8, 16, ..., 256.
+bool canDecode(const AttentionJob& job);
+
+/// Reads codes straight from the pages, split over the device's blocks; one launch.
+void launchDecodeAttention(const AttentionJob& job, const DecodeWorkspace& workspace,
+                           cudaStream_t stream);
+
 /// Any head_dim up to 256, any number of rows, any device. One warp a query and head.
 void launchPlainAttention(const AttentionJob& job, cudaStream_t stream);
 

@@ -113,6 +113,9 @@ class CudaBackend final : public Backend {
   std::atomic<std::uint64_t> allocatedBytes_ = 0;
   DeviceMemory ids_;           // [kIdsAtOnce] token ids of embed
   DeviceMemory argmaxResult_;  // one std::int32_t
+  DeviceMemory partials_;      // of decode attention
+  DeviceMemory counters_;      // likewise
+  DecodeWorkspace decode_;
 };
 
 constexpr std::int64_t kIdsAtOnce = 4096;
@@ -122,7 +125,21 @@ bool CudaBackend::start() {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   ids_ = allocateDevice(kIdsBytes);
   argmaxResult_ = allocateDevice(sizeof(std::int32_t));
-  return fault_.empty() && ids_ != nullptr && argmaxResult_ != nullptr;
+  // Four blocks of decode attention on each multiprocessor, and the parts of 8 queries from each.
+  constexpr int kBlocksOnMultiprocessor = 4;
+  constexpr std::int64_t kPartialFloats = 8 * (128 + 2);
+  constexpr std::size_t kCounterBytes = kMostDecodeCounters * sizeof(unsigned);
+  decode_.nBlocks = kBlocksOnMultiprocessor * facts_.nMultiprocessors;
+  decode_.nPartialFloats = decode_.nBlocks * kPartialFloats;
+  partials_ = allocateDevice(static_cast<std::size_t>(decode_.nPartialFloats) * sizeof(float));
+  counters_ = allocateDevice(kCounterBytes);
+  if (ids_ == nullptr || argmaxResult_ == nullptr || partials_ == nullptr || counters_ == nullptr) {
+    return false;
+  }
+  decode_.partials = static_cast<float*>(static_cast<void*>(partials_.get()));
+  decode_.finished = static_cast<unsigned*>(static_cast<void*>(counters_.get()));
+  check(cudaMemsetAsync(counters_.get(), 0, kCounterBytes, stream_));
+  return fault_.empty();
 }
 
 CudaBackend::~CudaBackend() {
@@ -222,7 +239,11 @@ void CudaBackend::attend(const AttentionShape& shape, float scoreScale, const Ma
   job.scoreScale = scoreScale;
   job.queries = queries;
   job.output = output;
-  launchPlainAttention(job, stream_);
+  if (canDecode(job)) {
+    launchDecodeAttention(job, decode_, stream_);
+  } else {
+    launchPlainAttention(job, stream_);
+  }
   checkLaunch();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // The PTX instructions that CUDA C++ has no function for, each with its twin for the emulation.
-// They need sm_80: kernels for sm_75 must not reach them (kHasTensorTiles).
+// cp.async needs sm_80: kernels for sm_75 copy at once (kCopiesAsync).
 
 #include <cstdint>
 
@@ -9,9 +9,9 @@
 namespace longhand::kernels::cuda {
 
 #if defined(LONGHAND_CUDA_ON_CPU) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-inline constexpr bool kHasTensorTiles = true;
+inline constexpr bool kCopiesAsync = true;
 #else
-inline constexpr bool kHasTensorTiles = false;
+inline constexpr bool kCopiesAsync = false;
 #endif
 
 /// d = a * b + d of one warp: a [16, 16] by rows, b [16, 8] by columns, halves; d [16, 8] float.
@@ -21,11 +21,17 @@ __device__ __forceinline__ void multiplyTile(float (&d)[4], const unsigned (&a)[
 #ifdef LONGHAND_CUDA_ON_CPU
   cuda_on_cpu::multiplyMatrices<__half>(LONGHAND_SITE, d, a, b, d);
 #elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
       "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else  // sm_75: the two halves of k one after the other
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};\n"
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3},{%7,%8},{%9},{%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(a[2]), "r"(a[3]), "r"(b[1]));
 #endif
 }
 
@@ -63,6 +69,17 @@ __device__ __forceinline__ void copyAsync16(void* destination, const void* sourc
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(source),
                "r"(sourceBytes)
                : "memory");
+#else
+  uint4 copied = make_uint4(0, 0, 0, 0);
+  if (sourceBytes == 16) {
+    copied = *static_cast<const uint4*>(source);
+  } else {
+    auto* const bytes = reinterpret_cast<unsigned char*>(&copied);
+    for (unsigned i = 0; i < sourceBytes; ++i) {
+      bytes[i] = static_cast<const unsigned char*>(source)[i];
+    }
+  }
+  *static_cast<uint4*>(destination) = copied;
 #endif
 }
 
