@@ -32,6 +32,9 @@ struct DecodeBlock {
   using Warp = DecodeWarp<kHeadBlocks, kQueryTiles>;
   static constexpr int kThreads = Sizes::kWarps * kWarpSize;
 
+  /// On a multiprocessor, for the compiler: as many as its registers hold without spilling.
+  static constexpr int kBlocksAtOnce = kHeadBlocks * kQueryTiles > 4 ? 4 : kQueryTiles == 2 ? 6 : 4;
+
   const DecodeJob& job;
   int kvHead;
   int perKvHead;   // queries of a row
@@ -98,6 +101,10 @@ struct DecodeBlock {
     warp.scores = reinterpret_cast<float*>(own + Sizes::exactBytes(nQueries));
     warp.weights =
         reinterpret_cast<__half*>(own + Sizes::exactBytes(nQueries) + Sizes::scoreBytes(nQueries));
+    warp.largest =
+        reinterpret_cast<float*>(own + Sizes::exactBytes(nQueries) + Sizes::scoreBytes(nQueries) +
+                                 Sizes::weightBytes(nQueries));
+    warp.sum = warp.largest + nQueries;
     warp.start();
   }
 
@@ -210,7 +217,11 @@ struct DecodeBlock {
   /// the warps' own memory. The result goes to the output or to the split's partial.
   __device__ void mergeWarps(const Warp& warp, int index) const {
     const int headDim = job.attention.headDim;
-    __syncthreads();  // all warps are done with their memory
+    // A warp's maxima and sums first: the outputs take the place of all else.
+    const int mine = min(warp.lane(), nQueries - 1);
+    const float ownLargest = warp.largest[mine];
+    const float ownSum = warp.sum[mine];
+    __syncthreads();
     float* const outputs = reinterpret_cast<float*>(shared);
     float* const largest = outputs + Sizes::kWarps * nQueries * headDim;  // [kWarps, nQueries]
     float* const sums = largest + Sizes::kWarps * nQueries;               // likewise
@@ -232,11 +243,9 @@ struct DecodeBlock {
         }
       }
     }
-#pragma unroll
-    for (int i = 0; i < Sizes::kQueries; ++i) {
-      if (i >= nQueries || warp.lane() != 0) break;
-      largest[index * nQueries + i] = warp.largest[i];
-      sums[index * nQueries + i] = warp.sum[i];
+    if (warp.lane() < nQueries) {
+      largest[index * nQueries + mine] = ownLargest;
+      sums[index * nQueries + mine] = ownSum;
     }
     __syncthreads();
 
@@ -309,7 +318,8 @@ struct DecodeBlock {
 };
 
 template <int kHeadBlocks, int kQueryTiles>
-__global__ void __launch_bounds__(DecodeBlock<kHeadBlocks, kQueryTiles>::kThreads)
+__global__ void __launch_bounds__(DecodeBlock<kHeadBlocks, kQueryTiles>::kThreads,
+                                  DecodeBlock<kHeadBlocks, kQueryTiles>::kBlocksAtOnce)
     decodeKernel(const __grid_constant__ DecodeJob job) {
   using Block = DecodeBlock<kHeadBlocks, kQueryTiles>;
   DYN_SHARED(unsigned char, shared);

@@ -56,7 +56,11 @@ class CudaBackend final : public Backend {
   void matmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,
               bool accumulate) override {
     assert(input.rows == output.rows && input.cols == weight.cols && output.cols == weight.rows);
-    launchPlainMatmul(input, weight, output, accumulate, stream_);
+    if (canNf4Matvec(input, weight)) {
+      launchNf4Matvec(input, weight, output, accumulate, stream_);
+    } else {
+      launchPlainMatmul(input, weight, output, accumulate, stream_);
+    }
     checkLaunch();
   }
   void rope(const MatrixView& heads, std::int64_t headDim, const float* cosSin) override {

@@ -39,7 +39,10 @@ struct DecodeSizes {
   static constexpr int blockBytes(int n) { return exactBytes(n) + floatBytes(n) + 4 * kQueries; }
   static constexpr int scoreBytes(int n) { return n * kDecodePageTokens * 4; }
   static constexpr int weightBytes(int n) { return n * 2 * kWeightHalves * 2; }
-  static constexpr int warpBytes(int n) { return exactBytes(n) + scoreBytes(n) + weightBytes(n); }
+  static constexpr int stateBytes(int n) { return ceilDivide(n * 2 * 4, 16) * 16; }
+  static constexpr int warpBytes(int n) {
+    return exactBytes(n) + scoreBytes(n) + weightBytes(n) + stateBytes(n);
+  }
   static constexpr int totalBytes(int n) { return blockBytes(n) + kWarps * warpBytes(n); }
 };
 
@@ -60,9 +63,9 @@ struct DecodeWarp {
   __half* foldedParts;        // the same times a page's scales, in tileOrder
   float* scores;              // [nQueries, kDecodePageTokens], powers of 2
   __half* weights;            // [value group, nQueries, 2, weightStride]: p * scale * unit
-  float largest[Sizes::kQueries];
-  float sum[Sizes::kQueries];
-  float unit;  // power of two that keeps weights in the range of halves
+  float* largest;             // [nQueries], of the scores so far
+  float* sum;                 // [nQueries], of exp2(score - largest)
+  float unit;                 // power of two that keeps weights in the range of halves
   // This lane's part of the outputs times `unit`: channels 32 * b + 4 * g + 2 * m (+ 1 for [2],
   // [3]) of query 4 * n + q, high ([0], [2]) and low ([1], [3]) apart.
   float output[kHeadBlocks][2][kQueryTiles][4];
@@ -79,11 +82,11 @@ struct DecodeWarp {
   __device__ void start() {
     constexpr float kFirstUnit = 4096.0F;
     unit = kFirstUnit;
-#pragma unroll
-    for (int i = 0; i < Sizes::kQueries; ++i) {
+    for (int i = lane(); i < nQueries; i += kWarpSize) {
       largest[i] = -INFINITY;
       sum[i] = 0.0F;
     }
+    __syncwarp();
 #pragma unroll
     for (int b = 0; b < kHeadBlocks; ++b) {
 #pragma unroll
@@ -359,7 +362,8 @@ struct DecodeWarp {
       if (i >= nQueries) break;
       const int limit = limitOf(i);
       float p[kPerLane];
-      float newLargest = largest[i];
+      const float oldLargest = largest[i];
+      float newLargest = oldLargest;
 #pragma unroll
       for (int k = 0; k < kPerLane; ++k) {
         const int token = lane() + k * kWarpSize;
@@ -374,9 +378,12 @@ struct DecodeWarp {
         p[k] = exp2f(p[k] - reference);
         total += p[k];
       }
-      const float factor = exp2f(largest[i] - reference);
-      sum[i] = sum[i] * factor + warpSum(total);
-      largest[i] = newLargest;
+      const float factor = exp2f(oldLargest - reference);
+      total = warpSum(total);  // also: all lanes have read largest[i]
+      if (lane() == 0) {
+        sum[i] = sum[i] * factor + total;
+        largest[i] = newLargest;
+      }
       if (factor != 1.0F) rescale(i, factor);
       writeWeights<kIsCodes>(i, p, nTokens, stride, nGroups, groupSize, scaleOf);
     }

@@ -8,6 +8,14 @@
 
 namespace longhand::kernels::cuda {
 
+/// True for 1 to 8 tokens, NF4 weights 16-byte aligned, and whole NF4 blocks in each row.
+bool canNf4Matvec(const MatrixView& input, const WeightView& weight);
+
+/// At the speed of memory. Inputs are taken exactly (two halves each), the codebook as halves: each
+/// weight is off by up to 2^-12 of itself.
+void launchNf4Matvec(const MatrixView& input, const WeightView& weight, const MatrixView& output,
+                     bool accumulate, cudaStream_t stream);
+
 /// output = input * weight^T (+ output with `accumulate`): any shape, type and alignment. The path
 /// of last resort, also the slow twin of the others on the device.
 void launchPlainMatmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,

@@ -74,7 +74,10 @@ void runGrid(const void* kernel, dim3 grid, dim3 block, std::size_t dynamicShare
     throw Error("a launch wants " + std::to_string(dynamicSharedBytes) +
                 " bytes of dynamic shared memory and may have " + std::to_string(allowed));
   }
-  const std::size_t largestShared = std::max(allowed, options.largestDefaultSharedBytes);
+  // Static arrays come on top of what the kernel was allowed.
+  const std::size_t largestShared = allowed > options.largestDefaultSharedBytes
+                                        ? options.largestSharedBytes
+                                        : options.largestDefaultSharedBytes;
   const std::uint64_t nBlocks = std::uint64_t{grid.x} * grid.y * grid.z;
   const std::vector<std::uint64_t> order = blockOrder(nBlocks);
   std::atomic<std::uint64_t> next{0};
