@@ -33,7 +33,7 @@ struct DecodeBlock {
   static constexpr int kThreads = Sizes::kWarps * kWarpSize;
 
   /// On a multiprocessor, for the compiler: as many as its registers hold without spilling.
-  static constexpr int kBlocksAtOnce = kHeadBlocks * kQueryTiles > 4 ? 4 : kQueryTiles == 2 ? 6 : 4;
+  static constexpr int kBlocksAtOnce = kHeadBlocks * kQueryTiles > 4 ? 4 : kQueryTiles == 2 ? 6 : 3;
 
   const DecodeJob& job;
   int kvHead;
