@@ -55,7 +55,10 @@ template <int kNbits, int kQueries, int kVectors>
   const std::byte* words = tile.keys + firstToken * 4;
   for (std::int64_t w = 0; w < tile.keyWords; ++w) {
     U row[kVectors];
-    for (int v = 0; v < kVectors; ++v) row[v] = Simd::loadWords(words + v * kLanes * 4);
+    for (int v = 0; v < kVectors; ++v) {
+      row[v] = Simd::loadWords(words + v * kLanes * 4);
+      prefetch(words + v * kLanes * 4, tile.aheadBytes);
+    }
     unrolled<kPerWord>([&](auto i) {
       F codes[kVectors];
       for (int v = 0; v < kVectors; ++v) codes[v] = codeInPlace<kNbits, i>(row[v]);
@@ -234,6 +237,7 @@ template <int kNbits, int kQueries, int kVectors, bool kIsPartial>
     for (int v = 0; v < kVectors; ++v) {
       row[v] = kIsPartial ? Simd::loadWordsPartial(words, block.headDim - firstChannel)
                           : Simd::loadWords(words + v * kLanes * 4);
+      prefetch(words + v * kLanes * 4, tile.aheadBytes);
     }
     unrolled<kPerWord>([&](auto i) {
       F codes[kVectors];
