@@ -23,13 +23,16 @@ namespace {
 /// Two 16-bit numbers in each lane, the one with the lower index along the sum in the lower half.
 using Pairs = __m512i;
 
-/// 6 x 4 sums, 4 right vectors and a left one fill 29 of 32 registers.
-constexpr int kRowsAtOnce = 6;
+/// Rows of a block of sums: 6 x 4 or 12 x 2 sums, the right vectors and a left one fit 32
+/// registers.
+constexpr int kMostRows = 12;
 
 constexpr float kMaskedScore = -__builtin_huge_valf();
 
 /// Length of an integer query or key: 2^15, less what rounding may add to a number of 256 channels.
 constexpr float kIntegerLength = 32752.0F;
+/// The same for codes, where min and scale times code may each be twice as long as their sum.
+constexpr float kCodeLength = 24000.0F;
 /// Added to squared lengths: 0 gets a finite scale, and longer vectors do not notice.
 constexpr float kTinySquare = 1.0e-30F;
 
@@ -71,7 +74,7 @@ class Prefetch {
       nLines += add(tile.values, tile.valueNbits == 16 ? exactBytes : valueCodes);
     }
     const std::int64_t nSteps =
-        (block.nQueries + kScoreQueries - 1) / kScoreQueries * (kGroupTokens / kRowsAtOnce);
+        (block.nQueries + kScoreQueries - 1) / kScoreQueries * (kGroupTokens / kMostRows);
     linesPerStep_ = (nLines + nSteps - 1) / nSteps;
   }
 
@@ -178,10 +181,11 @@ template <typename Sums, int kRows, int kColumns>
 
 template <typename Sums, int kColumns>
 void multiplyColumns(const PairProduct& p, std::int64_t column) {
+  constexpr int kRows = kColumns == 4 ? 6 : kMostRows;
   std::int64_t row = 0;
-  for (; row + kRowsAtOnce <= p.rows; row += kRowsAtOnce) {
+  for (; row + kRows <= p.rows; row += kRows) {
     if constexpr (Sums::kHasTop) p.prefetch->step();
-    multiplyBlock<Sums, kRowsAtOnce, kColumns>(p, row, column);
+    multiplyBlock<Sums, kRows, kColumns>(p, row, column);
   }
   for (; row + 4 <= p.rows; row += 4) multiplyBlock<Sums, 4, kColumns>(p, row, column);
   for (; row + 2 <= p.rows; row += 2) multiplyBlock<Sums, 2, kColumns>(p, row, column);
@@ -267,40 +271,61 @@ float longestKey(const KvTile& tile, std::int64_t headDim) {
   return __builtin_sqrtf(Simd::reduceAdd(squares) + kTinySquare);
 }
 
-/// Codes: [channel pairs, tokens rounded up to kRowUnit].
+/// The bytes of each word that hold codes 4s + kFirst and 4s + kFirst + 1 (page_layout.h), as the
+/// upper or the lower bytes of the two halves.
+template <int kFirst, bool kUpper>
+[[gnu::always_inline]] inline Pairs spreadBytes(Pairs words) {
+  constexpr int kEach = kUpper ? (kFirst + 1) << 24 | 0x800000 | kFirst << 8 | 0x80
+                               : static_cast<int>(0x80008000U) | (kFirst + 1) << 16 | kFirst;
+  const __m128i order =
+      _mm_add_epi8(_mm_set1_epi32(kEach), _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+  return _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order));
+}
+
+/// Codes: [channel pairs, tokens rounded up to kRowUnit]. A key is min + (code 2^(16-nbits) scale)
+/// / 2^16 in 16-bit integers, with the scale times 2^nbits: under two units of rounding.
 template <int kNbits>
 PairKeys pairKeyCodes(const KvTile& tile, std::int64_t headDim, std::uint32_t* words,
                       float* tokenScales) {
   constexpr int kPerWord = 32 / kNbits;
+  constexpr int kMask = static_cast<int>(0x01010101U * (0x100U - (0x100U >> kNbits)));
   const std::int64_t depthStride = roundedUp(tile.nTokens, kRowUnit);
   const float length = longestKey<kNbits>(tile, headDim);
-  const F unit = Simd::set(kIntegerLength / length);
+  const F unit = Simd::set(kCodeLength / length);
   for (std::int64_t t = 0; t < tile.nTokens; t += kLanes) {
-    Simd::store(tokenScales + t, Simd::set(length / kIntegerLength));
+    Simd::store(tokenScales + t, Simd::set(length / kCodeLength));
   }
   for (std::int64_t w = 0; w < tile.keyWords; ++w) {
     const std::int64_t first = w * kPerWord;
     const std::int64_t count = smaller(kPerWord, headDim - first);
-    float scales[kRowUnit];
-    float mins[kRowUnit];
     const F scale = Simd::mul(loadUpTo<HalfRows>(tile.keyScales + first, count), unit);
     const F min = tile.keyMins != nullptr
                       ? Simd::mul(loadUpTo<HalfRows>(tile.keyMins + first, count), unit)
                       : Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
-    Simd::store(scales, scale);
-    Simd::store(mins, min);
+    // The product is rounded down; half a unit in the minimum makes up for it.
+    std::uint32_t scales[kRowUnit / 2];
+    std::uint32_t mins[kRowUnit / 2];
+    const F factor = Simd::set(static_cast<float>(1 << kNbits));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(scales),
+                        _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(Simd::mul(scale, factor))));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(mins),
+                        _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(Simd::add(min, Simd::set(0.5F)))));
     const std::byte* codes = tile.keys + w * tile.groupSize * 4;
     for (std::int64_t t = 0; t < tile.nTokens; t += kLanes) {
-      const U row = Simd::loadWords(codes + t * 4);
-      unrolled<kPerWord / 2>([&](auto half) {
-        constexpr int i = 2 * half;
-        if (i < count) {
-          const F a =
-              Simd::fma(codeValue<kNbits, i>(row), Simd::set(scales[i]), Simd::set(mins[i]));
-          const F b = Simd::fma(codeValue<kNbits, i + 1>(row), Simd::set(scales[i + 1]),
-                                Simd::set(mins[i + 1]));
-          storePairs(words + (first + i) / 2 * depthStride + t, pairUpIntegers(a, b));
-        }
+      const Pairs row = Simd::loadWords(codes + t * 4);
+      unrolled<8 / kNbits>([&](auto slice) {
+        const Pairs bytes = Simd::maskBits(_mm512_slli_epi32(row, 8 - kNbits * (slice + 1)),
+                                           static_cast<std::uint32_t>(kMask));
+        unrolled<2>([&](auto half) {
+          constexpr int pair = 2 * slice + half;
+          if (2 * pair < count) {
+            const Pairs code = spreadBytes<2 * half, true>(bytes);
+            const Pairs product =
+                _mm512_mulhi_epu16(code, _mm512_set1_epi32(static_cast<int>(scales[pair])));
+            storePairs(words + (first / 2 + pair) * depthStride + t,
+                       _mm512_add_epi16(product, _mm512_set1_epi32(static_cast<int>(mins[pair]))));
+          }
+        });
       });
     }
   }
@@ -347,6 +372,7 @@ void pairExactValues(const KvTile& tile, const QueryBlock& block, std::uint32_t*
 template <int kNbits>
 void pairValueCodes(const KvTile& tile, const QueryBlock& block, std::uint32_t* words) {
   constexpr int kPerWord = 32 / kNbits;
+  const F ascending = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   for (std::int64_t t = 0; t < tile.nTokens; t += kPerWord) {
     const std::byte* codes = tile.values + t / kPerWord * block.headDim * 4;
     const std::int64_t count = smaller(kPerWord, tile.nTokens - t);
@@ -360,19 +386,37 @@ void pairValueCodes(const KvTile& tile, const QueryBlock& block, std::uint32_t* 
       Simd::store(mins, tile.valueMins != nullptr
                             ? loadUpTo<HalfRows>(tile.valueMins + at, count)
                             : Simd::mul(scale, Simd::set(symmetricMin(kNbits))));
+      // Up to 4 bits: what each code stands for, of the first token of a pair, then of the second.
+      Pairs tables[kPerWord / 2];
+      for (int pair = 0; pair < kPerWord / 2; ++pair) {
+        const F a = Simd::fma(ascending, Simd::set(scales[2 * pair]), Simd::set(mins[2 * pair]));
+        const F b =
+            Simd::fma(ascending, Simd::set(scales[2 * pair + 1]), Simd::set(mins[2 * pair + 1]));
+        tables[pair] = reinterpret_cast<Pairs>(_mm512_cvtne2ps_pbh(b, a));
+      }
       std::int64_t c = group * tile.valueGroupSize;
       const std::int64_t end = smaller(c + tile.valueGroupSize, block.headDim);
       for (; c < end; c += kLanes) {
-        const U row = end - c >= kLanes ? Simd::loadWords(codes + c * 4)
-                                        : Simd::loadWordsPartial(codes + c * 4, end - c);
-        unrolled<kPerWord / 2>([&](auto half) {
-          constexpr int i = 2 * half;
-          if (i < count) {
-            const F a =
-                Simd::fma(codeValue<kNbits, i>(row), Simd::set(scales[i]), Simd::set(mins[i]));
-            const F b = Simd::fma(codeValue<kNbits, i + 1>(row), Simd::set(scales[i + 1]),
-                                  Simd::set(mins[i + 1]));
-            storePairs(words + (t + i) / 2 * block.rowFloats + c, pairUp(a, b));
+        const Pairs row = end - c >= kLanes ? Simd::loadWords(codes + c * 4)
+                                            : Simd::loadWordsPartial(codes + c * 4, end - c);
+        unrolled<kPerWord / 2>([&](auto pair) {
+          if (2 * pair < count) {
+            Pairs values;
+            if constexpr (kNbits == 8) {
+              values =
+                  pairUp(Simd::fma(codeValue<8, 2 * pair>(row), Simd::set(scales[2 * pair]),
+                                   Simd::set(mins[2 * pair])),
+                         Simd::fma(codeValue<8, 2 * pair + 1>(row), Simd::set(scales[2 * pair + 1]),
+                                   Simd::set(mins[2 * pair + 1])));
+            } else {
+              const Pairs shifted = _mm512_srli_epi32(row, pair / 2 * kNbits);
+              const Pairs index =
+                  _mm512_or_si512(Simd::maskBits(spreadBytes<pair % 2 * 2, false>(shifted),
+                                                 0x00010001U * ((1U << kNbits) - 1U)),
+                                  _mm512_set1_epi32(0x00100000));
+              values = _mm512_permutexvar_epi16(index, tables[pair]);
+            }
+            storePairs(words + (t / 2 + pair) * block.rowFloats + c, values);
           }
         });
       }
