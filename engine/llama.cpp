@@ -138,9 +138,9 @@ void Llama::runAttention(const LayerWeights& layer, const KvView& history,
   const MatrixView attention = w.attention.slice(0, nTokens);
 
   backend_.rmsNorm(x, layer.attentionNorm, config_.rmsNormEpsilon, normed);
-  backend_.matmul(normed, layer.query, query, false);
-  backend_.matmul(normed, layer.key, key, false);
-  backend_.matmul(normed, layer.value, value, false);
+  const kernels::Projection queryKeyValue[] = {
+      {layer.query, query}, {layer.key, key}, {layer.value, value}};
+  backend_.matmulEach(normed, queryKeyValue);
   backend_.rope(query, config_.headDim, cosSin);
   backend_.rope(key, config_.headDim, cosSin);
   backend_.storeExact(heads, key, value, w.chunkKv, firstToken);
@@ -157,8 +157,8 @@ void Llama::runMlp(const LayerWeights& layer, std::int64_t firstToken, std::int6
   const MatrixView up = w.up.slice(0, nTokens);
 
   backend_.rmsNorm(x, layer.mlpNorm, config_.rmsNormEpsilon, normed);
-  backend_.matmul(normed, layer.gate, gate, false);
-  backend_.matmul(normed, layer.up, up, false);
+  const kernels::Projection gateAndUp[] = {{layer.gate, gate}, {layer.up, up}};
+  backend_.matmulEach(normed, gateAndUp);
   backend_.siluMultiply(gate, up);
   backend_.matmul(gate, layer.down, x, true);
 }

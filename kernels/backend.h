@@ -86,6 +86,13 @@ class Backend {
                       const MatrixView& output,  // [n, weight.rows]
                       bool accumulate) = 0;
 
+  /// matmul() of one input with several weights of the same cols, such as query, key and value, or
+  /// gate and up. Backends that gain from it share the input's preparation and run one loop.
+  virtual void matmulEach(const MatrixView& input,  // [n, cols]
+                          std::span<const Projection> projections) {
+    for (const Projection& p : projections) matmul(input, p.weight, p.output, false);
+  }
+
   /// Rotates each head of each row in place: pairs (i, i + headDim/2), as Hugging Face stores Llama
   /// weights. Row r uses row r of the table: cos [headDim/2], then sin [headDim/2].
   virtual void rope(const MatrixView& heads,  // [n, nHeads * headDim]

@@ -55,6 +55,12 @@ struct WeightView {
   float nestedOffset = 0.0F;
 };
 
+/// One of several products of the same input: output = input * weight^T.
+struct Projection {
+  WeightView weight;  // [outputs, inputs]
+  MatrixView output;  // [n, outputs]
+};
+
 /// True of the types whose values share scales in blocks.
 constexpr bool isQuantized(DataType type) {
   return type == DataType::kNf4 || type == DataType::kInt8;

@@ -50,6 +50,9 @@ class CpuBackend final : public HostBackend {
               bool accumulate) override {
     workers_->matmul.multiply(input, weight, output, accumulate);
   }
+  void matmulEach(const MatrixView& input, std::span<const Projection> projections) override {
+    workers_->matmul.multiplyEach(input, projections);
+  }
   void rope(const MatrixView& heads, std::int64_t headDim, const float* cosSin) override;
   void siluMultiply(const MatrixView& gate, const MatrixView& up) override;
   std::int32_t argmax(const float* logits, std::int64_t count) override;

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/int8_kernels.h"
+#include "kernels/cpu/int8_matvec_kernels.h"
 #include "kernels/types.h"
 
 namespace longhand::kernels {
@@ -67,6 +68,9 @@ struct CpuKernels {
   /// `scratch` of the calling thread: [kMatvecNf4Rows, cols / kNf4BlockSize + 1].
   void (*matvecNf4)(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow,
                     float* scratch);
+
+  /// Few tokens with NF4 in integers, used instead of matvecNf4; nullptr where the set has none.
+  const Int8MatvecKernels* int8Matvec;
 
   // --- expand_impl.h: numbers of a weight as float ----------------------------------------------
 

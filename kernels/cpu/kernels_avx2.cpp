@@ -4,9 +4,11 @@
 //
 #include "kernels/cpu/simd_partial.h"
 //
+#include "kernels/cpu/int8_matvec_simd_avx2.h"
 #include "kernels/cpu/int8_tile_simd_avx2.h"
 //
 #include "kernels/cpu/expand_impl.h"
+#include "kernels/cpu/int8_matvec_impl.h"
 #include "kernels/cpu/int8_tile_impl.h"
 #include "kernels/cpu/matvec_impl.h"
 #include "kernels/cpu/rms_norm_impl.h"
@@ -25,6 +27,7 @@ const CpuKernels& avx2Kernels() {
       .lanes = Simd::kLanes,
       .arrangeNf4Input = arrangeNf4Input,
       .matvecNf4 = matvecNf4,
+      .int8Matvec = &kInt8MatvecKernels,
       .expandF16 = expandPlain<HalfNumbers>,
       .expandBf16 = expandPlain<BfloatNumbers>,
       .expandNf4 = expandNf4,

@@ -22,6 +22,7 @@ const CpuKernels& avx512Kernels() {
       .lanes = Simd::kLanes,
       .arrangeNf4Input = arrangeNf4Input,
       .matvecNf4 = matvecNf4,
+      .int8Matvec = nullptr,
       .expandF16 = expandPlain<HalfNumbers>,
       .expandBf16 = expandPlain<BfloatNumbers>,
       .expandNf4 = expandNf4,

@@ -5,9 +5,11 @@
 //
 #include "kernels/cpu/simd_partial.h"
 //
+#include "kernels/cpu/int8_matvec_simd_avx512_vnni.h"
 #include "kernels/cpu/int8_tile_simd_avx512.h"
 //
 #include "kernels/cpu/expand_impl.h"
+#include "kernels/cpu/int8_matvec_impl.h"
 #include "kernels/cpu/int8_tile_impl.h"
 #include "kernels/cpu/matvec_impl.h"
 #include "kernels/cpu/rms_norm_impl.h"
@@ -26,6 +28,7 @@ const CpuKernels& avx512VnniKernels() {
       .lanes = Simd::kLanes,
       .arrangeNf4Input = arrangeNf4Input,
       .matvecNf4 = matvecNf4,
+      .int8Matvec = &kInt8MatvecKernels,
       .expandF16 = expandPlain<HalfNumbers>,
       .expandBf16 = expandPlain<BfloatNumbers>,
       .expandNf4 = expandNf4,

@@ -62,12 +62,23 @@ MatvecJob matvecJob(const MatrixView& input, const WeightView& weight, const Mat
 Matmul::Matmul(const CpuKernels& kernels, ThreadPool& pool)
     : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {
   if (kernels.int8 != nullptr) int8_.emplace(*kernels.int8, pool);
+  if (kernels.int8Matvec != nullptr) int8Matvec_.emplace(*kernels.int8Matvec, pool);
+}
+
+bool Matmul::isForInt8Matvec(const MatrixView& input, const WeightView& weight) const {
+  return int8Matvec_.has_value() && input.rows <= kMaxInt8MatvecTokens &&
+         Int8Matvec::accepts(weight);
 }
 
 void Matmul::multiply(const MatrixView& input, const WeightView& weight, const MatrixView& output,
                       bool accumulate) {
   assert(input.rows == output.rows && input.cols == weight.cols && output.cols == weight.rows);
   if (input.rows == 0) return;
+  if (isForInt8Matvec(input, weight)) {
+    const Projection projection{weight, output};
+    int8Matvec_->multiply(input, std::span(&projection, 1), accumulate);
+    return;
+  }
   // NF4 rows that start inside a block are only expanded, as is int8.
   const bool canReadStored =
       !isQuantized(weight.type) || (weight.type == DataType::kNf4 && isWholeBlocks(weight));
@@ -80,6 +91,18 @@ void Matmul::multiply(const MatrixView& input, const WeightView& weight, const M
   } else {
     multiplyFew(input, weight, output, accumulate);
   }
+}
+
+void Matmul::multiplyEach(const MatrixView& input, std::span<const Projection> projections) {
+  const bool isOneLoop = std::ranges::all_of(projections, [&](const Projection& p) {
+    return isForInt8Matvec(input, p.weight) &&
+           Int8Matvec::areAlike(p.weight, projections.front().weight);
+  });
+  if (isOneLoop && input.rows > 0 && !projections.empty()) {
+    int8Matvec_->multiply(input, projections, false);
+    return;
+  }
+  for (const Projection& p : projections) multiply(input, p.weight, p.output, false);
 }
 
 void Matmul::multiplyFew(const MatrixView& input, const WeightView& weight,

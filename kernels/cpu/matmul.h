@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/int8_matmul.h"
+#include "kernels/cpu/int8_matvec.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/types.h"
 
@@ -28,10 +30,14 @@ class Matmul {
                 const MatrixView& output,  // [n, weight.rows]
                 bool accumulate);
 
+  /// As Backend::matmulEach.
+  void multiplyEach(const MatrixView& input, std::span<const Projection> projections);
+
   /// Row `row` of any weight as float, as dequantizeRow but faster. Any thread.
   void expandRow(const WeightView& weight, std::int64_t row, float* output) const;
 
  private:
+  bool isForInt8Matvec(const MatrixView& input, const WeightView& weight) const;
   void multiplyFew(const MatrixView& input, const WeightView& weight, const MatrixView& output,
                    bool accumulate);
   void multiplyNf4Few(const MatrixView& input, const WeightView& weight, const MatrixView& output,
@@ -45,6 +51,7 @@ class Matmul {
   const CpuKernels& kernels_;
   ThreadPool& pool_;
   std::optional<Int8Matmul> int8_;
+  std::optional<Int8Matvec> int8Matvec_;     // where the kernels have it
   std::vector<float> arrangedInput_;         // [nTokens, cols in whole NF4 chunks]
   std::vector<std::vector<float>> scratch_;  // of each thread
 };

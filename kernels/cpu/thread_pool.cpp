@@ -16,6 +16,8 @@ void pause() {
 #endif
 }
 
+std::size_t sizeOf(int count) { return static_cast<std::size_t>(count); }
+
 // True as soon as `condition` holds, false when it does not within ThreadPool::kSpinTime.
 template <typename Condition>
 bool spinUntil(const Condition& condition) {
@@ -32,9 +34,9 @@ bool spinUntil(const Condition& condition) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : shares_(std::make_unique<Share[]>(sizeOf(threads))) {
   assert(threads >= 1);
-  workers_.reserve(static_cast<std::size_t>(threads - 1));
+  workers_.reserve(sizeOf(threads - 1));
   for (int thread = 1; thread < threads; ++thread) {
     try {
       workers_.emplace_back([this, thread] { workerMain(thread); });
@@ -62,7 +64,12 @@ void ThreadPool::run(std::int64_t count, std::int64_t grain, const void* context
   grain_ = grain;
   context_ = context;
   function_ = function;
-  next_.store(0, std::memory_order_relaxed);
+  const std::int64_t nRanges = (count + grain - 1) / grain;
+  for (int thread = 0; thread < threads(); ++thread) {
+    Share& share = shares_[sizeOf(thread)];
+    share.next.store(nRanges * thread / threads(), std::memory_order_relaxed);
+    share.end = nRanges * (thread + 1) / threads();
+  }
   gate_.store(kOpen, std::memory_order_release);
   loop_.fetch_add(1, std::memory_order_release);
   loop_.notify_all();
@@ -79,9 +86,15 @@ void ThreadPool::run(std::int64_t count, std::int64_t grain, const void* context
 }
 
 void ThreadPool::work(int thread) {
-  while (true) {
-    const std::int64_t first = next_.fetch_add(grain_, std::memory_order_relaxed);
-    if (first >= count_) return;
+  for (int share = thread; share < threads(); ++share) takeRanges(shares_[sizeOf(share)], thread);
+  for (int share = 0; share < thread; ++share) takeRanges(shares_[sizeOf(share)], thread);
+}
+
+void ThreadPool::takeRanges(Share& share, int thread) {
+  while (share.next.load(std::memory_order_relaxed) < share.end) {
+    const std::int64_t range = share.next.fetch_add(1, std::memory_order_relaxed);
+    if (range >= share.end) return;
+    const std::int64_t first = range * grain_;
     function_(context_, thread, first, std::min(first + grain_, count_));
   }
 }

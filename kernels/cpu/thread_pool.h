@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -26,9 +27,11 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   /// Calls body(thread, first, last) for ranges of at most `grain` (>= 1) indices that together are
-  /// [0, count) and returns when all have returned. Threads take ranges as they become free. The
-  /// caller works too, as thread 0; thread is in [0, threads()). A loop of one range runs on the
-  /// caller alone. The body must not throw nor call parallelFor; one thread at a time may call.
+  /// [0, count) and returns when all have returned. Each thread takes the ranges of its own share
+  /// of neighbouring indices in rising order, so that it reads memory in one line, and then helps
+  /// with the shares of others. The caller works too, as thread 0; thread is in [0, threads()). A
+  /// loop of one range runs on the caller alone. The body must not throw nor call parallelFor; one
+  /// thread at a time may call.
   template <typename Body>
   void parallelFor(std::int64_t count, std::int64_t grain, const Body& body) {
     run(count, grain, &body,
@@ -41,16 +44,23 @@ class ThreadPool {
   static constexpr std::chrono::microseconds kSpinTime{20};
 
  private:
+  /// The ranges that a thread begins with: neighbours.
+  struct alignas(64) Share {
+    std::atomic<std::int64_t> next{0};  // first range that nobody has taken
+    std::int64_t end = 0;               // written while the gate is shut, as count_
+  };
+
   using Function = void (*)(const void* context, int thread, std::int64_t first, std::int64_t last);
 
   void run(std::int64_t count, std::int64_t grain, const void* context, Function function);
   void work(int thread);  // takes ranges until none is left
+  void takeRanges(Share& share, int thread);
   void workerMain(int thread);
   void waitForLoop(std::uint32_t seenLoop);
   bool enter();
   void leave();
 
-  alignas(64) std::atomic<std::int64_t> next_{0};  // first index that nobody has taken
+  std::unique_ptr<Share[]> shares_;  // [threads]
 
   // The gate: kOpen while there may be work, plus the number of workers inside. A worker that comes
   // late finds it shut, so the caller never waits for a sleeping thread.
