@@ -58,6 +58,8 @@ class CudaBackend final : public Backend {
     assert(input.rows == output.rows && input.cols == weight.cols && output.cols == weight.rows);
     if (canNf4Matvec(input, weight)) {
       launchNf4Matvec(input, weight, output, accumulate, stream_);
+    } else if (canRowMatvec(input, weight)) {
+      launchRowMatvec(input, weight, output, accumulate, stream_);
     } else {
       launchPlainMatmul(input, weight, output, accumulate, stream_);
     }

@@ -16,6 +16,14 @@ bool canNf4Matvec(const MatrixView& input, const WeightView& weight);
 void launchNf4Matvec(const MatrixView& input, const WeightView& weight, const MatrixView& output,
                      bool accumulate, cudaStream_t stream);
 
+/// True for 1 to 8 tokens and F16, BF16 or int8 weights, 16-byte aligned, whose rows are whole
+/// vectors of 16 bytes.
+bool canRowMatvec(const MatrixView& input, const WeightView& weight);
+
+/// At the speed of memory, in float.
+void launchRowMatvec(const MatrixView& input, const WeightView& weight, const MatrixView& output,
+                     bool accumulate, cudaStream_t stream);
+
 /// output = input * weight^T (+ output with `accumulate`): any shape, type and alignment. The path
 /// of last resort, also the slow twin of the others on the device.
 void launchPlainMatmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,

@@ -83,6 +83,13 @@ __device__ __forceinline__ void copyAsync16(void* destination, const void* sourc
 #endif
 }
 
+/// Asks for the 64 bytes around an address to be brought to L2; reads nothing.
+__device__ __forceinline__ void prefetchToL2([[maybe_unused]] const void* address) {
+#ifndef LONGHAND_CUDA_ON_CPU
+  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(address));
+#endif
+}
+
 /// Closes a group of this thread's copies.
 __device__ __forceinline__ void commitCopies() {
 #ifdef LONGHAND_CUDA_ON_CPU

@@ -43,7 +43,8 @@ std::string multiplyAndCompare(Backend& backend, WeightForm form, std::int64_t r
   Random random(static_cast<unsigned>(rows * 31 + cols * 7 + nTokens));
   const TestWeight weight(form, rows, cols, random);
   const DeviceWeight onDevice(backend, weight.view());
-  TestMatrix input(nTokens, cols, 3, 1);
+  // Rows that can be read as vectors, and rows that cannot.
+  TestMatrix input(nTokens, cols, nTokens % 2 == 0 ? 4 : 3, nTokens % 2 == 0 ? 0 : 1);
   TestMatrix actual(nTokens, rows, 5, 3);
   TestMatrix expected(nTokens, rows);
   input.fill(random);
@@ -104,7 +105,7 @@ void CudaMatmulTest::everyNumberOfTokensEqualsTheSlowTwin() {
 void CudaMatmulTest::everyTailEqualsTheSlowTwin() {
   LONGHAND_FETCH_BACKEND();
   for (const WeightForm form : kWeightForms) {
-    for (const std::int64_t cols : {64, 128, 192, 1024, 1088, 2112}) {
+    for (const std::int64_t cols : {40, 48, 64, 128, 192, 1024, 1088, 2112}) {
       for (const std::int64_t rows : {1, 31, 32, 33}) {
         const std::string problem = multiplyAndCompare(backend, form, rows, cols, 2, false);
         QVERIFY2(problem.empty(), problem.c_str());
