@@ -56,7 +56,7 @@ class CudaBackend final : public Backend {
   void matmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,
               bool accumulate) override {
     assert(input.rows == output.rows && input.cols == weight.cols && output.cols == weight.rows);
-    if (canNf4Matvec(input, weight)) {
+    if (canNf4Matvec(input, weight, facts_.mostSharedBytes)) {
       launchNf4Matvec(input, weight, output, accumulate, stream_);
     } else if (canRowMatvec(input, weight)) {
       launchRowMatvec(input, weight, output, accumulate, stream_);

@@ -4,12 +4,15 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+
 #include "kernels/types.h"
 
 namespace longhand::kernels::cuda {
 
-/// True for 1 to 8 tokens, NF4 weights 16-byte aligned, and whole NF4 blocks in each row.
-bool canNf4Matvec(const MatrixView& input, const WeightView& weight);
+/// True for 1 to 8 tokens, NF4 weights 16-byte aligned, and whole NF4 blocks in each row, where a
+/// block of the device may have the shared memory (66 KiB for 8 tokens, 37 for one).
+bool canNf4Matvec(const MatrixView& input, const WeightView& weight, std::size_t mostSharedBytes);
 
 /// At the speed of memory. Inputs are taken exactly (two halves each), the codebook as halves: each
 /// weight is off by up to 2^-12 of itself.

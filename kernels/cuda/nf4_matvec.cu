@@ -30,7 +30,10 @@ constexpr int kTileCols = kWarps * kWarpCols;
 constexpr int kInputStride = kTileCols + 32;
 constexpr int kTableBytes = 256 * kWarpSize * 4;
 
-constexpr int inputBytes(int tokenTiles) { return tokenTiles * 8 * kInputStride * 2; }
+constexpr int kStaticBytes = 256 * 4;  // the nested codebook
+
+/// Dynamic shared memory: the table, and high and low halves of a tile of each token.
+constexpr int dynamicBytesFor(int nTokens) { return kTableBytes + nTokens * 2 * kInputStride * 2; }
 
 struct MatvecJob {
   MatrixView input;
@@ -145,14 +148,12 @@ __global__ void __launch_bounds__(kThreads, kTokenTiles == 1 ? 2 : 1)
   next.load(job.weight, nestedCodebook, firstRow, warp * kWarpCols);
 #pragma unroll 1
   for (int tile = 0; tile < cols; tile += kTileCols) {
-    // Inputs of the tile as high and low halves; zeros beyond the columns and the tokens.
-    for (int i = thread; i < 4 * kTokenTiles * kTileCols; i += kThreads) {
+    // Inputs of the tile as high and low halves; zeros beyond the columns.
+    for (int i = thread; i < nTokens * kTileCols; i += kThreads) {
       const int token = i / kTileCols;
       const int col = i % kTileCols;
-      float x = 0.0F;
-      if (token < nTokens && tile + col < cols) {
-        x = job.input.data[token * job.input.stride + tile + col];
-      }
+      const float x =
+          tile + col < cols ? job.input.data[token * job.input.stride + tile + col] : 0.0F;
       const SplitHalf parts = splitHalf(x);
       inputs[2 * token * kInputStride + col] = parts.high;
       inputs[(2 * token + 1) * kInputStride + col] = parts.low;
@@ -168,7 +169,9 @@ __global__ void __launch_bounds__(kThreads, kTokenTiles == 1 ? 2 : 1)
       unsigned columns[kTokenTiles][8];  // this lane's 16 columns of the block
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n) {
-        const __half* const row = inputs + (8 * n + g) * kInputStride + warp * kWarpCols;
+        // Columns without a token repeat the last: their sums are not stored.
+        const int column = min(8 * n + g, 2 * nTokens - 1);
+        const __half* const row = inputs + column * kInputStride + warp * kWarpCols;
         const auto* const at = reinterpret_cast<const uint4*>(row + firstColumnOf(b, q));
         const uint4 first = at[0];
         const uint4 second = at[1];
@@ -239,18 +242,25 @@ __global__ void __launch_bounds__(kThreads, kTokenTiles == 1 ? 2 : 1)
 
 template <int kTokenTiles>
 void launchAs(const MatvecJob& job, cudaStream_t stream) {
-  constexpr int kShared = kTableBytes + inputBytes(kTokenTiles);
-  static_assert(kWarps * kRows * 4 * 4 <= inputBytes(1), "the parts fit in the inputs' place");
+  const int nTokens = static_cast<int>(job.input.rows);
+  const int bytes = dynamicBytesFor(nTokens);
+  // The warps' sums take the place of the inputs.
+  static_assert(kWarps * kRows * 4 * 4 <= dynamicBytesFor(1) - kTableBytes);
   cudaFuncSetAttribute(reinterpret_cast<const void*>(nf4MatvecKernel<kTokenTiles>),
-                       cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+                       cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   const auto blocks = static_cast<unsigned>(ceilDivide<std::int64_t>(job.weight.rows, kRows));
-  launch(nf4MatvecKernel<kTokenTiles>, blocks, kThreads, kShared, stream, job);
+  launch(nf4MatvecKernel<kTokenTiles>, blocks, kThreads, static_cast<std::size_t>(bytes), stream,
+         job);
 }
 
 }  // namespace
 
-bool canNf4Matvec(const MatrixView& input, const WeightView& weight) {
-  return weight.type == DataType::kNf4 && input.rows <= 8 && weight.cols % kNf4BlockSize == 0 &&
+bool canNf4Matvec(const MatrixView& input, const WeightView& weight, std::size_t mostSharedBytes) {
+  const std::int64_t nTokens = input.rows < 8 ? input.rows : 8;
+  const auto wanted =
+      static_cast<std::size_t>(dynamicBytesFor(static_cast<int>(nTokens)) + kStaticBytes);
+  return weight.type == DataType::kNf4 && input.rows <= 8 && wanted <= mostSharedBytes &&
+         weight.cols % kNf4BlockSize == 0 &&
          reinterpret_cast<std::uintptr_t>(weight.data) % 16 == 0;
 }
 

@@ -51,6 +51,12 @@ std::vector<std::uint64_t> blockOrder(std::uint64_t nBlocks) {
   return order;
 }
 
+/// Read by all fibers of this OS thread, and none of tsan's business.
+LONGHAND_NO_TSAN void setCurrent(const Current& value) {
+  const BookkeepingScope scope;
+  current = value;
+}
+
 BlockEngine& engineOfThisThread() {
   thread_local std::unique_ptr<BlockEngine> engine;
   // After an Error the fibers of the failed block are abandoned in the middle of their work; their
@@ -85,23 +91,24 @@ void runGrid(const void* kernel, dim3 grid, dim3 block, std::size_t dynamicShare
   std::string failure;
   const auto work = [&] {
     BlockEngine& engine = engineOfThisThread();
-    current = {nullptr, {}, block, grid, &engine};
+    setCurrent({nullptr, {}, block, grid, &engine});
     engine.seed(options.seed);
     try {
       for (;;) {
         std::uint64_t index = next.fetch_add(1);
         if (index >= nBlocks || hasFailed) break;
         if (!order.empty()) index = order[index];
-        current.blockIndex = {static_cast<unsigned>(index % grid.x),
-                              static_cast<unsigned>(index / grid.x % grid.y),
-                              static_cast<unsigned>(index / grid.x / grid.y)};
+        const uint3 position = {static_cast<unsigned>(index % grid.x),
+                                static_cast<unsigned>(index / grid.x % grid.y),
+                                static_cast<unsigned>(index / grid.x / grid.y)};
+        setCurrent({nullptr, position, block, grid, &engine});
         engine.runBlock(body, argument, dynamicSharedBytes, largestShared);
       }
     } catch (const Error& error) {
       if (!hasFailed.exchange(true)) failure = error.what();
     }
     orderAfterLaunch(engine);
-    current = {};
+    setCurrent({});
   };
   if (options.osThreads <= 1 || nBlocks == 1) {
     work();
