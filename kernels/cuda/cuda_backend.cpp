@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cassert>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "kernels/cuda/kv_exact.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/pack_page.h"
+#include "kernels/cuda/tiled_matmul.h"
 
 namespace longhand::kernels {
 namespace {
@@ -25,7 +27,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   /// False when the device has no room for the little that the backend itself needs.
-  bool start();
+  bool start(const TiledMatmulOptions& matmul);
 
   std::string description() const override;
   bool usesHostMemory() const override { return false; }
@@ -60,6 +62,8 @@ class CudaBackend final : public Backend {
       launchNf4Matvec(input, weight, output, accumulate, stream_);
     } else if (canRowMatvec(input, weight)) {
       launchRowMatvec(input, weight, output, accumulate, stream_);
+    } else if (input.rows > kMostMatvecTokens && tiledMatmul_.canMultiply(weight)) {
+      tiledMatmul_.multiply(input, weight, output, accumulate);
     } else {
       launchPlainMatmul(input, weight, output, accumulate, stream_);
     }
@@ -122,12 +126,14 @@ class CudaBackend final : public Backend {
   DeviceMemory partials_;      // of decode attention
   DeviceMemory counters_;      // likewise
   DecodeWorkspace decode_;
+  TiledMatmul tiledMatmul_;
 };
 
 constexpr std::int64_t kIdsAtOnce = 4096;
+constexpr std::size_t kHopperWorkspaceBytes = std::size_t{32} << 20U;
 constexpr std::size_t kIdsBytes = kIdsAtOnce * sizeof(std::int32_t);
 
-bool CudaBackend::start() {
+bool CudaBackend::start(const TiledMatmulOptions& matmul) {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   ids_ = allocateDevice(kIdsBytes);
   argmaxResult_ = allocateDevice(sizeof(std::int32_t));
@@ -139,12 +145,15 @@ bool CudaBackend::start() {
   decode_.nPartialFloats = decode_.nBlocks * kPartialFloats;
   partials_ = allocateDevice(static_cast<std::size_t>(decode_.nPartialFloats) * sizeof(float));
   counters_ = allocateDevice(kCounterBytes);
-  if (ids_ == nullptr || argmaxResult_ == nullptr || partials_ == nullptr || counters_ == nullptr) {
+  if (ids_ == nullptr || argmaxResult_ == nullptr || partials_ == nullptr || counters_ == nullptr ||
+      !tiledMatmul_.start(matmul, stream_)) {
     return false;
   }
   decode_.partials = static_cast<float*>(static_cast<void*>(partials_.get()));
   decode_.finished = static_cast<unsigned*>(static_cast<void*>(counters_.get()));
   check(cudaMemsetAsync(counters_.get(), 0, kCounterBytes, stream_));
+  allocatedBytes_ += kIdsBytes + sizeof(std::int32_t) + kCounterBytes + tiledMatmul_.bytes() +
+                     static_cast<std::size_t>(decode_.nPartialFloats) * sizeof(float);
   return fault_.empty();
 }
 
@@ -259,8 +268,12 @@ std::unique_ptr<Backend> createCudaBackend(const CudaOptions& options, std::stri
   DeviceFacts facts;
   if (!checkDevice(options.device, options.leastFreeBytes, facts, reason)) return nullptr;
   const std::string name = facts.name;
+  const bool isHopperOrNewer = facts.major >= 9;
   auto backend = std::make_unique<CudaBackend>(options.device, std::move(facts));
-  if (!backend->start()) {
+  TiledMatmulOptions matmul = options.matmul;
+  if (isHopperOrNewer)
+    matmul.workspaceBytes = std::max(matmul.workspaceBytes, kHopperWorkspaceBytes);
+  if (!backend->start(matmul)) {
     reason = name + " has no memory left.";
     return nullptr;
   }

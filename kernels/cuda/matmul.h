@@ -10,6 +10,9 @@
 
 namespace longhand::kernels::cuda {
 
+/// More tokens than this are multiplied in tiles of halves (tiled_matmul.h).
+inline constexpr std::int64_t kMostMatvecTokens = 8;
+
 /// True for 1 to 8 tokens, NF4 weights 16-byte aligned, and whole NF4 blocks in each row, where a
 /// block of the device may have the shared memory (66 KiB for 8 tokens, 37 for one).
 bool canNf4Matvec(const MatrixView& input, const WeightView& weight, std::size_t mostSharedBytes);

@@ -30,6 +30,9 @@ constexpr NamedSchedule kSchedules[] = {{"cuda forward", cuda_on_cpu::Schedule::
                                         {"cuda reverse", cuda_on_cpu::Schedule::kReverse},
                                         {"cuda random", cuda_on_cpu::Schedule::kRandom}};
 
+// So little that the shapes of the tests need several tiles.
+constexpr std::size_t kTileScratchBytes = std::size_t{96} << 10U;
+
 void addScheduleRows() {
   for (const NamedSchedule& entry : kSchedules) {
     QTest::newRow(entry.name) << QString::fromLatin1(entry.name);
@@ -65,7 +68,9 @@ std::unique_ptr<kernels::Backend> createBackend(const QString& name) {
     if (name != QLatin1String(entry.name)) continue;
     cuda_on_cpu::options.schedule = entry.schedule;
     std::string reason;
-    auto backend = kernels::createCudaBackend({}, reason);
+    kernels::CudaOptions options;
+    options.matmul = {.scratchBytes = kTileScratchBytes, .usesCublas = false};
+    auto backend = kernels::createCudaBackend(options, reason);
     if (backend == nullptr) qWarning("%s", reason.c_str());
     return backend;
   }

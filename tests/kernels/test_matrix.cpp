@@ -63,36 +63,37 @@ const char* nameOf(WeightForm form) {
   return "";
 }
 
-TestWeight::TestWeight(WeightForm form, std::int64_t rows, std::int64_t cols, Random& random)
-    : form_(form), rows_(rows), cols_(cols) {
+TestWeight::TestWeight(WeightForm form, std::int64_t rows, std::int64_t cols, Random& random,
+                       bool isAligned)
+    : form_(form), rows_(rows), cols_(cols), offset_(isAligned ? 0 : 1) {
   std::normal_distribution<float> normal;
   std::vector<float> numbers(static_cast<std::size_t>(rows * cols));
   for (float& number : numbers) number = normal(random);
   switch (form) {
     case WeightForm::kF32:
-      floats_ = {0.0F};
+      floats_.resize(offset_);
       floats_.insert(floats_.end(), numbers.begin(), numbers.end());
       return;
     case WeightForm::kF16:
     case WeightForm::kBF16:
-      shorts_ = {0};
+      shorts_.resize(offset_);
       for (const float number : numbers) {
         shorts_.push_back(form == WeightForm::kF16 ? kernels::floatToHalf(number)
                                                    : kernels::floatToBfloat(number));
       }
       return;
     case WeightForm::kInt8:
-      bytes_.resize(1 + numbers.size());
+      bytes_.resize(offset_ + numbers.size());
       scales_.resize((numbers.size() + 63) / 64);
-      kernels::quantizeInt8(numbers, std::span(bytes_).subspan(1), scales_);
+      kernels::quantizeInt8(numbers, std::span(bytes_).subspan(offset_), scales_);
       return;
     case WeightForm::kNf4:
     case WeightForm::kNf4DoubleQuantized:
       break;
   }
-  codes_.resize(1 + (numbers.size() + 1) / 2);
+  codes_.resize(offset_ + (numbers.size() + 1) / 2);
   absmax_.resize((numbers.size() + 63) / 64);
-  kernels::quantizeNf4(numbers, std::span(codes_).subspan(1), absmax_);
+  kernels::quantizeNf4(numbers, std::span(codes_).subspan(offset_), absmax_);
   if (form == WeightForm::kNf4DoubleQuantized) {
     absmaxCodes_.resize(absmax_.size());
     nestedAbsmax_.resize((absmax_.size() + 255) / 256);
@@ -107,16 +108,16 @@ WeightView TestWeight::view() const {
   switch (form_) {
     case WeightForm::kF32:
       weight.type = DataType::kF32;
-      weight.data = std::as_bytes(std::span(floats_).subspan(1)).data();
+      weight.data = std::as_bytes(std::span(floats_).subspan(offset_)).data();
       return weight;
     case WeightForm::kF16:
     case WeightForm::kBF16:
       weight.type = form_ == WeightForm::kF16 ? DataType::kF16 : DataType::kBF16;
-      weight.data = std::as_bytes(std::span(shorts_).subspan(1)).data();
+      weight.data = std::as_bytes(std::span(shorts_).subspan(offset_)).data();
       return weight;
     case WeightForm::kInt8:
       weight.type = DataType::kInt8;
-      weight.data = std::as_bytes(std::span(bytes_).subspan(1)).data();
+      weight.data = std::as_bytes(std::span(bytes_).subspan(offset_)).data();
       weight.scales = scales_.data();
       return weight;
     case WeightForm::kNf4:
@@ -130,7 +131,7 @@ WeightView TestWeight::view() const {
       break;
   }
   weight.type = DataType::kNf4;
-  weight.data = std::as_bytes(std::span(codes_).subspan(1)).data();
+  weight.data = std::as_bytes(std::span(codes_).subspan(offset_)).data();
   weight.codebook = kernels::kNf4Codebook.data();
   return weight;
 }

@@ -48,16 +48,19 @@ inline constexpr WeightForm kWeightForms[] = {WeightForm::kF32,
                                               WeightForm::kInt8};
 const char* nameOf(WeightForm form);
 
-/// A weight of random numbers; its data start one number (NF4: one byte) into their buffer.
+/// A weight of random numbers; its data start one number (NF4: one byte) into their buffer, or at
+/// its start (16-byte aligned) with `isAligned`.
 class TestWeight {
  public:
-  TestWeight(WeightForm form, std::int64_t rows, std::int64_t cols, Random& random);
+  TestWeight(WeightForm form, std::int64_t rows, std::int64_t cols, Random& random,
+             bool isAligned = false);
   kernels::WeightView view() const;
 
  private:
   WeightForm form_;
   std::int64_t rows_;
   std::int64_t cols_;
+  std::size_t offset_;  // of the data in their buffer
   std::vector<float> floats_;
   std::vector<std::uint16_t> shorts_;
   std::vector<std::uint8_t> codes_;  // NF4

@@ -1,0 +1,63 @@
+#pragma once
+// Products of more than a few tokens: tiles of the weight become halves in scratch, the tokens too,
+// and tensor cores multiply them with sums in float.
+//
+// Scratch is one block of device memory, taken when the backend starts: three quarters of it for a
+// tile of the weight, one for the tokens. Whatever does not fit is done in several tiles. So it is
+// bounded, and counted in memoryInfo() before anything is planned.
+//
+// Errors: an input and a weight round to halves once each (F16 weights and inputs not at all), so a
+// product is off by at most (2^-10 + 2^-22) |w x|, and 2^-25 (|w| + |x|) where a number is
+// subnormal as a half. Inputs beyond 65504 count as 65504.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "kernels/cuda/cublas.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/types.h"
+
+namespace longhand::kernels::cuda {
+
+struct TiledMatmulOptions {
+  /// Of tiles. 48 MiB hold 4096 rows of a weight with 4096 columns and 1536 tokens.
+  std::size_t scratchBytes = std::size_t{48} << 20U;
+  /// Of cuBLAS: what its documentation advises for Hopper is 32 MiB, for others 4.
+  std::size_t workspaceBytes = std::size_t{4} << 20U;
+  bool usesCublas = true;
+};
+
+/// One stream, one thread at a time.
+class TiledMatmul {
+ public:
+  /// False when the device has no room for the scratch.
+  bool start(const TiledMatmulOptions& options, cudaStream_t stream);
+
+  /// Bytes of device memory it holds.
+  std::size_t bytes() const { return scratchBytes_ + workspaceBytes_; }
+  bool usesCublas() const { return cublas_ != nullptr; }
+  /// False for rows so long that a tile holds none of them.
+  bool canMultiply(const WeightView& weight) const;
+
+  /// output = input * weight^T (+ output with `accumulate`), for canMultiply(weight).
+  void multiply(const MatrixView& input,   // [n, weight.cols]
+                const WeightView& weight,  // [outputs, inputs]
+                const MatrixView& output,  // [n, weight.rows]
+                bool accumulate);
+
+ private:
+  std::byte* inputScratch() const { return scratch_.get() + weightBytes(); }
+  std::size_t weightBytes() const { return scratchBytes_ / 4 * 3 / 256 * 256; }
+  std::size_t inputBytes() const { return scratchBytes_ - weightBytes(); }
+
+  cudaStream_t stream_ = nullptr;
+  std::size_t scratchBytes_ = 0;
+  std::size_t workspaceBytes_ = 0;
+  DeviceMemory scratch_;    // a tile of the weight, then the tokens
+  DeviceMemory workspace_;  // cuBLAS's
+  std::unique_ptr<Cublas> cublas_;
+};
+
+}  // namespace longhand::kernels::cuda
