@@ -2,13 +2,22 @@
 #include "kernels/cuda/kv_device.h"
 #include "kernels/cuda/pack_page.h"
 #include "kernels/cuda/portability.h"
+#include "kernels/cuda/warp.h"
 
 namespace longhand::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpSize;
+/// Channels of a block: a multiple of every group size and of every word of codes.
+constexpr int kChunk = 128;
+/// Halves of a token in shared memory: an odd number of banks, so that neither a row nor a column
+/// of numbers meets one bank twice.
+constexpr int kTileStride = kChunk + 2;
+constexpr int kMostTokens = 128;
+constexpr int kMostScales = kMostTokens * (kChunk / 32);
 
-/// What the kernels of one page share, by value.
+/// What the blocks of one page share, by value.
 struct PackJob {
   SpanList source;
   PageFormat format;
@@ -19,18 +28,22 @@ struct PackJob {
   int headDim;
 };
 
-/// The token's exact number, rounded to F16 and clamped.
-__device__ __forceinline__ float sourceNumber(const PackJob& job, bool isKey, int kvHead, int token,
-                                              int channel) {
-  for (int i = 0; i < job.source.nSpans; ++i) {
-    const ExactSpan& span = job.source.spans[i];
-    if (token < span.nTokens) {
-      const std::int64_t row = kvHead * span.tokenCapacity + token;
-      return readExact(span.type, isKey ? span.keys : span.values, row * job.headDim + channel);
-    }
-    token -= static_cast<int>(span.nTokens);
+/// Where a page's token lies among the source spans: its row of numbers, [headDim].
+struct SourceRow {
+  DataType type;
+  const std::byte* numbers;
+  std::int64_t first;
+};
+
+__device__ __forceinline__ SourceRow sourceRow(const PackJob& job, bool isKey, int kvHead,
+                                               int token) {
+  int i = 0;
+  while (token >= job.source.spans[i].nTokens) {
+    token -= static_cast<int>(job.source.spans[i++].nTokens);
   }
-  return 0.0F;
+  const ExactSpan& span = job.source.spans[i];
+  return {span.type, isKey ? span.keys : span.values,
+          (kvHead * span.tokenCapacity + token) * job.headDim};
 }
 
 __device__ __forceinline__ float roundForPacking(float value) {
@@ -40,111 +53,157 @@ __device__ __forceinline__ float roundForPacking(float value) {
                                 : (rounded < -kLargestHalf ? -kLargestHalf : rounded);
 }
 
-/// The values of one group, read anew each time they are asked for.
-struct KeyGroup {
-  const PackJob& job;
-  int kvHead;
-  int channel;
-  __device__ int size() const { return job.format.groupSize; }
-  __device__ float operator[](int i) const {
-    return roundForPacking(sourceNumber(job, true, kvHead, i, channel));
-  }
+/// The values of one group in shared memory.
+struct TileGroup {
+  const __half* values;
+  int count;
+  int step;  // from one value to the next
+  __device__ int size() const { return count; }
+  __device__ float operator[](int i) const { return __half2float(values[i * step]); }
 };
-struct ValueGroup {
+
+/// kChunk channels of the keys or the values of one kv head: the numbers are read once, and the
+/// block's shared memory holds them and their scales until the codes are written.
+struct PackBlock {
   const PackJob& job;
+  bool isKey;
   int kvHead;
-  int token;
   int firstChannel;
-  __device__ int size() const { return min(job.parts.valueGroupSize, job.headDim - firstChannel); }
-  __device__ float operator[](int i) const {
-    return roundForPacking(sourceNumber(job, false, kvHead, token, firstChannel + i));
+  int nChannels;
+  __half* tile;        // [groupSize, kTileStride]
+  GroupScale* scales;  // keys: [channel], values: [value group, token]
+
+  __device__ int nbits() const { return isKey ? job.format.keyNbits : job.format.valueNbits; }
+  __device__ int groupSize() const { return job.format.groupSize; }
+
+  /// A 16-bit part: nothing to pack.
+  __device__ void copyExactPart() const {
+    std::byte* const part = job.page + (isKey ? job.parts.keyCodes : job.parts.valueCodes);
+    forEachRow([&](int token, const SourceRow& row) {
+      const std::int64_t first = (std::int64_t{kvHead} * groupSize() + token) * job.headDim;
+      for (int c = lane(); c < nChannels; c += kWarpSize) {
+        writeExact(job.format.exactType, part, first + firstChannel + c,
+                   readExact(row.type, row.numbers, row.first + firstChannel + c));
+      }
+    });
+  }
+
+  __device__ void loadTile() const {
+    forEachRow([&](int token, const SourceRow& row) {
+      for (int c = lane(); c < nChannels; c += kWarpSize) {
+        const float x = readExact(row.type, row.numbers, row.first + firstChannel + c);
+        tile[token * kTileStride + c] = __float2half_rn(roundForPacking(x));
+      }
+    });
+  }
+
+  /// One thread a group.
+  __device__ void solveGroups() const {
+    const int nTokens = groupSize();
+    const int perGroup = isKey ? 1 : job.parts.valueGroupSize;  // channels
+    const int rowGroups = ceilDivide(nChannels, perGroup);
+    for (int i = static_cast<int>(threadIdx.x); i < (isKey ? nChannels : rowGroups * nTokens);
+         i += kThreads) {
+      const int first = isKey ? i : i / nTokens * perGroup;  // channel of the tile
+      const TileGroup values = isKey ? TileGroup{tile + i, nTokens, kTileStride}
+                                     : TileGroup{tile + i % nTokens * kTileStride + first,
+                                                 min(perGroup, nChannels - first), 1};
+      const GroupScale group = solveGroup(values, nbits(), job.format.scheme, job.solver);
+      scales[i] = group;
+      const int index =
+          isKey ? kvHead * job.headDim + firstChannel + i
+                : (kvHead * job.parts.nValueGroups + firstChannel / perGroup) * nTokens + i;
+      writeScale(index, group);
+    }
+  }
+
+  __device__ void writeScale(int index, GroupScale group) const {
+    const std::uint32_t scalePart = isKey ? job.parts.keyScales : job.parts.valueScales;
+    const std::uint32_t minPart = isKey ? job.parts.keyMins : job.parts.valueMins;
+    reinterpret_cast<__half*>(job.page + scalePart)[index] = __float2half_rn(group.scale);
+    if (job.format.scheme == QuantScheme::kAsymmetric) {
+      reinterpret_cast<__half*>(job.page + minPart)[index] = __float2half_rn(group.min);
+    }
+  }
+
+  __device__ std::uint32_t codeAt(int token, int channel, GroupScale group) const {
+    const float x = __half2float(tile[token * kTileStride + channel]);
+    return static_cast<std::uint32_t>(codeOf(x, nbits(), job.format.scheme, group));
+  }
+
+  /// One thread a word of channels; neighbouring threads have neighbouring tokens.
+  __device__ void writeKeyCodes() const {
+    const int nTokens = groupSize();
+    const int perWord = 32 / nbits();
+    auto* const words = reinterpret_cast<std::uint32_t*>(job.page + job.parts.keyCodes) +
+                        (kvHead * job.parts.keyWords + firstChannel / perWord) * nTokens;
+    for (int i = static_cast<int>(threadIdx.x); i < ceilDivide(nChannels, perWord) * nTokens;
+         i += kThreads) {
+      const int first = i / nTokens * perWord;
+      std::uint32_t word = 0;
+      for (int c = 0; c < perWord && first + c < nChannels; ++c) {
+        word |= codeAt(i % nTokens, first + c, scales[first + c]) << codeShift(nbits(), c);
+      }
+      words[i] = word;
+    }
+  }
+
+  /// One thread a word of tokens; neighbouring threads have neighbouring channels.
+  __device__ void writeValueCodes() const {
+    const int nTokens = groupSize();
+    const int perWord = 32 / nbits();
+    auto* const words = reinterpret_cast<std::uint32_t*>(job.page + job.parts.valueCodes) +
+                        kvHead * job.parts.valueWords * job.headDim + firstChannel;
+    for (int i = static_cast<int>(threadIdx.x); i < nTokens / perWord * nChannels; i += kThreads) {
+      const int channel = i % nChannels;
+      const int first = i / nChannels * perWord;
+      const GroupScale* const groups = scales + channel / job.parts.valueGroupSize * nTokens;
+      std::uint32_t word = 0;
+      for (int t = 0; t < perWord; ++t) {
+        word |= codeAt(first + t, channel, groups[first + t]) << codeShift(nbits(), t);
+      }
+      words[i / nChannels * job.headDim + channel] = word;
+    }
+  }
+
+ private:
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+
+  /// Calls use(token, row) for each token, one warp a token.
+  template <class Use>
+  __device__ void forEachRow(const Use& use) const {
+    for (int token = static_cast<int>(threadIdx.x) / kWarpSize; token < groupSize();
+         token += kWarps) {
+      use(token, sourceRow(job, isKey, kvHead, token));
+    }
   }
 };
 
-__device__ __forceinline__ void writeScale(const PackJob& job, std::uint32_t scales,
-                                           std::uint32_t mins, int index, GroupScale group) {
-  reinterpret_cast<__half*>(job.page + scales)[index] = __float2half_rn(group.scale);
-  if (job.format.scheme == QuantScheme::kAsymmetric) {
-    reinterpret_cast<__half*>(job.page + mins)[index] = __float2half_rn(group.min);
+/// x: kv heads, y: channels in groups of kChunk, z: keys, values.
+__global__ void __launch_bounds__(kThreads) packKernel(const __grid_constant__ PackJob job) {
+  SHARED(tile, __half[kMostTokens * kTileStride]);
+  SHARED(scales, GroupScale[kMostScales]);
+  const int firstChannel = static_cast<int>(blockIdx.y) * kChunk;
+  const PackBlock block{job,
+                        blockIdx.z == 0,
+                        static_cast<int>(blockIdx.x),
+                        firstChannel,
+                        min(kChunk, job.headDim - firstChannel),
+                        tile,
+                        scales};
+  if (block.nbits() == 16) {
+    block.copyExactPart();
+  } else {
+    block.loadTile();
+    __syncthreads();
+    block.solveGroups();
+    __syncthreads();
+    if (block.isKey) {
+      block.writeKeyCodes();
+    } else {
+      block.writeValueCodes();
+    }
   }
-}
-
-/// One thread a group of keys: (kv head, channel).
-__global__ void __launch_bounds__(kThreads) keyScalesKernel(PackJob job) {
-  const int index = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-  if (index >= job.nKvHeads * job.headDim) return;
-  const KeyGroup values{job, index / job.headDim, index % job.headDim};
-  const GroupScale group = solveGroup(values, job.format.keyNbits, job.format.scheme, job.solver);
-  writeScale(job, job.parts.keyScales, job.parts.keyMins, index, group);
-}
-
-/// One thread a group of values: (kv head, value group, token).
-__global__ void __launch_bounds__(kThreads) valueScalesKernel(PackJob job) {
-  const int groupSize = job.format.groupSize;
-  const int index = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-  if (index >= job.nKvHeads * job.parts.nValueGroups * groupSize) return;
-  const int row = index / groupSize;  // kv head and value group
-  const ValueGroup values{job, row / job.parts.nValueGroups, index % groupSize,
-                          row % job.parts.nValueGroups * job.parts.valueGroupSize};
-  const GroupScale group = solveGroup(values, job.format.valueNbits, job.format.scheme, job.solver);
-  writeScale(job, job.parts.valueScales, job.parts.valueMins, index, group);
-}
-
-/// One thread a word of key codes: (kv head, word of channels, token).
-__global__ void __launch_bounds__(kThreads) keyCodesKernel(PackJob job) {
-  const int groupSize = job.format.groupSize;
-  const int nbits = job.format.keyNbits;
-  const int index = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-  if (index >= job.nKvHeads * job.parts.keyWords * groupSize) return;
-  const int token = index % groupSize;
-  const int kvHead = index / groupSize / job.parts.keyWords;
-  const int firstChannel = index / groupSize % job.parts.keyWords * (32 / nbits);
-  const bool hasMins = job.format.scheme == QuantScheme::kAsymmetric;
-  std::uint32_t word = 0;
-  for (int i = 0; i < 32 / nbits && firstChannel + i < job.headDim; ++i) {
-    const int channel = firstChannel + i;
-    const float x = roundForPacking(sourceNumber(job, true, kvHead, token, channel));
-    const GroupScale group = readScale(job.page, job.parts.keyScales, job.parts.keyMins, hasMins,
-                                       kvHead * job.headDim + channel);
-    word |= static_cast<std::uint32_t>(codeOf(x, nbits, job.format.scheme, group))
-            << codeShift(nbits, i);
-  }
-  reinterpret_cast<std::uint32_t*>(job.page + job.parts.keyCodes)[index] = word;
-}
-
-/// One thread a word of value codes: (kv head, word of tokens, channel).
-__global__ void __launch_bounds__(kThreads) valueCodesKernel(PackJob job) {
-  const int groupSize = job.format.groupSize;
-  const int nbits = job.format.valueNbits;
-  const int index = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-  if (index >= job.nKvHeads * job.parts.valueWords * job.headDim) return;
-  const int channel = index % job.headDim;
-  const int kvHead = index / job.headDim / job.parts.valueWords;
-  const int firstToken = index / job.headDim % job.parts.valueWords * (32 / nbits);
-  const int scaleRow = kvHead * job.parts.nValueGroups + channel / job.parts.valueGroupSize;
-  const bool hasMins = job.format.scheme == QuantScheme::kAsymmetric;
-  std::uint32_t word = 0;
-  for (int i = 0; i < 32 / nbits; ++i) {
-    const int token = firstToken + i;
-    const float x = roundForPacking(sourceNumber(job, false, kvHead, token, channel));
-    const GroupScale group = readScale(job.page, job.parts.valueScales, job.parts.valueMins,
-                                       hasMins, scaleRow * groupSize + token);
-    word |= static_cast<std::uint32_t>(codeOf(x, nbits, job.format.scheme, group))
-            << codeShift(nbits, i);
-  }
-  reinterpret_cast<std::uint32_t*>(job.page + job.parts.valueCodes)[index] = word;
-}
-
-/// One thread a number of a part with 16 bits.
-__global__ void __launch_bounds__(kThreads) exactPartKernel(PackJob job, bool isKey) {
-  const int groupSize = job.format.groupSize;
-  const int index = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-  if (index >= job.nKvHeads * groupSize * job.headDim) return;
-  const int token = index / job.headDim % groupSize;
-  const float x =
-      sourceNumber(job, isKey, index / job.headDim / groupSize, token, index % job.headDim);
-  writeExact(job.format.exactType, job.page + (isKey ? job.parts.keyCodes : job.parts.valueCodes),
-             index, x);
 }
 
 /// x: numbers of one head, y: kv heads, z: keys or values.
@@ -180,22 +239,9 @@ void launchPackPage(const AttentionShape& shape, const SpanList& source, const P
                     page,   nKvHeads, headDim};
   // Padding too, so that equal tokens give equal pages, byte for byte (session files, checksums).
   cudaMemsetAsync(page, 0, job.parts.totalBytes, stream);
-  const std::int64_t numbers = shape.nKvHeads * format.groupSize * shape.headDim;
-  if (format.keyNbits == 16) {
-    launch(exactPartKernel, blocksFor(numbers), kThreads, 0, stream, job, true);
-  } else {
-    launch(keyScalesKernel, blocksFor(shape.nKvHeads * shape.headDim), kThreads, 0, stream, job);
-    launch(keyCodesKernel, blocksFor(shape.nKvHeads * job.parts.keyWords * format.groupSize),
-           kThreads, 0, stream, job);
-  }
-  if (format.valueNbits == 16) {
-    launch(exactPartKernel, blocksFor(numbers), kThreads, 0, stream, job, false);
-  } else {
-    launch(valueScalesKernel, blocksFor(shape.nKvHeads * job.parts.nValueGroups * format.groupSize),
-           kThreads, 0, stream, job);
-    launch(valueCodesKernel, blocksFor(shape.nKvHeads * job.parts.valueWords * shape.headDim),
-           kThreads, 0, stream, job);
-  }
+  const dim3 grid(static_cast<unsigned>(nKvHeads),
+                  static_cast<unsigned>(ceilDivide(headDim, kChunk)), 2);
+  launch(packKernel, grid, kThreads, 0, stream, job);
 }
 
 void launchUnpackPage(const AttentionShape& shape, const PageRef& page,
