@@ -42,6 +42,18 @@ bool canDecode(const AttentionJob& job);
 void launchDecodeAttention(const AttentionJob& job, const DecodeWorkspace& workspace,
                            cudaStream_t stream);
 
+/// True for a head_dim of 64, 80, 96 or 128 and spans that are 16-byte aligned.
+bool canPrefill(const AttentionJob& job);
+
+/// Tiles of history, expanded in shared memory only, multiplied by tensor cores: queries, keys,
+/// values and probabilities are halves, sums are float. A block needs 71 KiB of shared memory with
+/// `hasLargeShared` (for devices where a multiprocessor holds two such blocks), else 37.
+///
+/// Errors: queries, keys and values round once each (keys and values of codes: scale * code + min
+/// in one rounding), so a score of D products is off by about 2^-11 * scoreScale * sqrt(sum q^2
+/// k^2), and an output by another 2^-10 of the largest value. Numbers beyond 65504 count as 65504.
+void launchPrefillAttention(const AttentionJob& job, bool hasLargeShared, cudaStream_t stream);
+
 /// Any head_dim up to 256, any number of rows, any device. One warp a query and head.
 void launchPlainAttention(const AttentionJob& job, cudaStream_t stream);
 

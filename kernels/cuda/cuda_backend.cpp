@@ -130,6 +130,8 @@ class CudaBackend final : public Backend {
 };
 
 constexpr std::int64_t kIdsAtOnce = 4096;
+/// Compute capability 8.0, 9.0 and 10.0 have 163 KiB and more for a block, all others 99 or less.
+constexpr std::size_t kLargeSharedBytes = std::size_t{160} << 10U;
 constexpr std::size_t kHopperWorkspaceBytes = std::size_t{32} << 20U;
 constexpr std::size_t kIdsBytes = kIdsAtOnce * sizeof(std::int32_t);
 
@@ -256,6 +258,8 @@ void CudaBackend::attend(const AttentionShape& shape, float scoreScale, const Ma
   job.output = output;
   if (canDecode(job)) {
     launchDecodeAttention(job, decode_, stream_);
+  } else if (canPrefill(job)) {
+    launchPrefillAttention(job, facts_.mostSharedBytes >= kLargeSharedBytes, stream_);
   } else {
     launchPlainAttention(job, stream_);
   }
