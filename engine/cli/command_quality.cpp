@@ -118,7 +118,7 @@ void printTable(const std::vector<QualityRow>& rows, const QualityReport& report
     const std::string bits =
         std::to_string(row.cache.keyNbits) + "/" + std::to_string(row.cache.valueNbits);
     std::cout << std::left << std::setw(13) << row.id << std::right << std::setw(6) << bits
-              << std::fixed << std::setprecision(4) << std::setw(12) << row.perplexity
+              << std::fixed << std::setprecision(4) << ' ' << std::setw(11) << row.perplexity
               << std::setprecision(6) << std::setw(10) << row.meanKl << std::setw(11) << row.p99Kl
               << std::setprecision(2) << std::setw(9) << 100.0 * row.equalTopShare << " %"
               << std::setw(9) << formatCount(row.packedTokens) << std::setw(12)

@@ -13,7 +13,7 @@ struct CudaOptions {
   int device = 0;
   /// A device with less free memory is not worth starting on.
   std::uint64_t leastFreeBytes = std::uint64_t{1} << 30U;
-  cuda::TiledMatmulOptions matmul;
+  cuda::TiledMatmulOptions matmul = {};
 };
 
 /// nullptr where this machine cannot run it; `reason` is then one sentence for people. Never throws
