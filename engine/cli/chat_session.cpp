@@ -42,6 +42,13 @@ ChatSession::ChatSession(const ChatOptions& options, Interrupt& interrupt)
   engine_ = loadEngine(options_.model, options_.cache, scope.stop());
   checkDocumentsFit(scope.stop());
   options_.session.restore(*engine_, scope.stop());
+  // What was saved serves a chat that begins with the same text; one without the document does not.
+  if (documents_.empty() && !engine_->cachedTokens().empty() && !options_.isJson) {
+    std::cerr << "The saved session holds " << formatCount(std::ssize(engine_->cachedTokens()))
+              << " tokens. They count for questions about the same document: name it with "
+                 "--document, too."
+              << std::endl;
+  }
 }
 
 /// Refuses documents that leave no room for a question, before anything is computed.

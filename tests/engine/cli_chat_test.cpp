@@ -191,6 +191,9 @@ void CliChatTest::chatIsKeptForTheNextCommand() {
   QVERIFY(second.parsed()["prompt_tokens"].get<int>() -
               second.parsed()["reused_tokens"].get<int>() <
           60);
+  const Outcome bare = run({"chat", "--restore-session", file}, "Who is the baker?\n");
+  QCOMPARE(bare.exitCode, 0);
+  QVERIFY(bare.err.find("name it with --document") != std::string::npos);
 
   // generate goes on with the very tokens.
   const QStringList generate = {"generate", "--json", "--greedy", "--max-tokens", "4"};
