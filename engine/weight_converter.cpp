@@ -23,6 +23,10 @@ using kernels::WeightView;
 // Values of a chunk: 1 MiB of floats stay in the cache, and take a few milliseconds.
 constexpr std::int64_t kChunkValues = 256 * 1024;
 
+constexpr auto kBlockSize = static_cast<std::size_t>(kernels::kNf4BlockSize);  // int8's, too
+
+std::size_t blocksOf(std::size_t nValues) { return (nValues + kBlockSize - 1) / kBlockSize; }
+
 /// Rows of a chunk, such that every chunk begins at an NF4 block.
 std::int64_t rowsOfChunk(std::int64_t cols) {
   const std::int64_t unit = kernels::kNf4BlockSize / std::gcd(kernels::kNf4BlockSize, cols);
@@ -125,26 +129,39 @@ void storeAbsmax(std::span<const float> absmax, bool doubleQuantization, const N
   }
 }
 
-WeightView quantize(const SourceTensor& source, const WeightTarget& target, std::byte* destination,
-                    ChunkRunner& runner) {
+/// Reads the source chunk by chunk, on several threads, and calls quantizeValues(values, first,
+/// firstBlock) for each: `values` are finite, `first` is their index in the flattened matrix, and
+/// they begin at block `firstBlock`.
+template <typename QuantizeValues>
+void forChunksOfBlocks(const SourceTensor& source, ChunkRunner& runner,
+                       const QuantizeValues& quantizeValues) {
+  static_assert(kernels::kNf4BlockSize == kernels::kInt8BlockSize);
+  const WeightView& from = source.view;
+  const std::int64_t step = rowsOfChunk(from.cols);
+  runner.run((from.rows + step - 1) / step, source.fileBytes, [&](std::int64_t chunk) {
+    const std::int64_t firstRow = chunk * step;
+    const std::int64_t nRows = std::min(step, from.rows - firstRow);
+    std::vector<float> values(static_cast<std::size_t>(nRows * from.cols));
+    readRows(from, firstRow, nRows, values.data());
+    checkFinite(values, source);
+    const auto first = static_cast<std::size_t>(firstRow * from.cols);
+    quantizeValues(std::span<const float>(values), first, first / kBlockSize);
+  });
+}
+
+WeightView quantizeToNf4(const SourceTensor& source, const WeightTarget& target,
+                         std::byte* destination, ChunkRunner& runner) {
   const WeightView& from = source.view;
   const Nf4Parts parts(target, from, destination);
   std::vector<float> ownAbsmax;  // double quantization needs the mean of all before any is stored
   if (target.doubleQuantization) ownAbsmax.resize(static_cast<std::size_t>(parts.layout.nBlocks));
   const std::span<float> absmax = target.doubleQuantization ? ownAbsmax : parts.absmax();
-  const std::int64_t step = rowsOfChunk(from.cols);
-  runner.run((from.rows + step - 1) / step, source.fileBytes, [&](std::int64_t chunk) {
-    const std::int64_t firstRow = chunk * step;
-    const std::int64_t nRows = std::min(step, from.rows - firstRow);
-    const auto n = static_cast<std::size_t>(nRows * from.cols);
-    std::vector<float> values(n);
-    readRows(from, firstRow, nRows, values.data());
-    checkFinite(values, source);
-    const auto first = static_cast<std::size_t>(firstRow * from.cols);
-    constexpr auto kBlock = static_cast<std::size_t>(kernels::kNf4BlockSize);
-    kernels::quantizeNf4(values, parts.codes.subspan(first / 2, (n + 1) / 2),
-                         absmax.subspan(first / kBlock, (n + kBlock - 1) / kBlock));
-  });
+  forChunksOfBlocks(source, runner,
+                    [&](std::span<const float> values, std::size_t first, std::size_t firstBlock) {
+                      kernels::quantizeNf4(values,
+                                           parts.codes.subspan(first / 2, (values.size() + 1) / 2),
+                                           absmax.subspan(firstBlock, blocksOf(values.size())));
+                    });
   WeightView view = viewOf(target, from.rows, from.cols, destination);
   view.codebook = kernels::kNf4Codebook.data();
   storeAbsmax(absmax, target.doubleQuantization, parts, view);
@@ -158,19 +175,11 @@ WeightView quantizeToInt8(const SourceTensor& source, std::byte* destination, Ch
   const std::span codes(reinterpret_cast<std::int8_t*>(destination), layout.dataBytes);
   const std::span scales(static_cast<float*>(static_cast<void*>(destination + layout.absmaxOffset)),
                          static_cast<std::size_t>(layout.nBlocks));
-  const std::int64_t step = rowsOfChunk(from.cols);
-  runner.run((from.rows + step - 1) / step, source.fileBytes, [&](std::int64_t chunk) {
-    const std::int64_t firstRow = chunk * step;
-    const std::int64_t nRows = std::min(step, from.rows - firstRow);
-    const auto n = static_cast<std::size_t>(nRows * from.cols);
-    std::vector<float> values(n);
-    readRows(from, firstRow, nRows, values.data());
-    checkFinite(values, source);
-    const auto first = static_cast<std::size_t>(firstRow * from.cols);
-    constexpr auto kBlock = static_cast<std::size_t>(kernels::kInt8BlockSize);
-    kernels::quantizeInt8(values, codes.subspan(first, n),
-                          scales.subspan(first / kBlock, (n + kBlock - 1) / kBlock));
-  });
+  forChunksOfBlocks(source, runner,
+                    [&](std::span<const float> values, std::size_t first, std::size_t firstBlock) {
+                      kernels::quantizeInt8(values, codes.subspan(first, values.size()),
+                                            scales.subspan(firstBlock, blocksOf(values.size())));
+                    });
   return viewOf(target, from.rows, from.cols, destination);
 }
 
@@ -243,7 +252,7 @@ kernels::WeightView convertWeight(const SourceTensor& source, const WeightTarget
   } else if (source.view.type == DataType::kNf4) {
     view = repack(source, target, destination, runner);
   } else {
-    view = quantize(source, target, destination, runner);
+    view = quantizeToNf4(source, target, destination, runner);
   }
   forgetMapped(source.bytes);
   return view;

@@ -15,29 +15,13 @@
 #include "kernels/cpu/rope_impl.h"
 #include "kernels/cpu/silu_multiply_impl.h"
 #include "kernels/cpu/tile_impl.h"
+//
+#include "kernels/cpu/kernel_table_impl.h"
 
 namespace longhand::kernels {
 
 const CpuKernels& avx2Kernels() {
-  static constexpr CpuKernels kKernels = {
-      .name = "AVX2",
-      .matvecF32 = matvecPlain<FloatNumbers>,
-      .matvecF16 = matvecPlain<HalfNumbers>,
-      .matvecBf16 = matvecPlain<BfloatNumbers>,
-      .lanes = Simd::kLanes,
-      .arrangeNf4Input = arrangeNf4Input,
-      .matvecNf4 = matvecNf4,
-      .int8Matvec = &kInt8MatvecKernels,
-      .expandF16 = expandPlain<HalfNumbers>,
-      .expandBf16 = expandPlain<BfloatNumbers>,
-      .expandNf4 = expandNf4,
-      .expandInt8 = expandInt8,
-      .multiplyTile = multiplyTile,
-      .int8 = &kInt8Kernels,
-      .rmsNormRow = rmsNormRow,
-      .ropeHead = ropeHead,
-      .siluMultiplyRow = siluMultiplyRow,
-  };
+  static constexpr CpuKernels kKernels = cpuKernelTable("AVX2", &kInt8MatvecKernels, &kInt8Kernels);
   return kKernels;
 }
 

@@ -7,25 +7,11 @@
 #include "kernels/cpu/kv_expand_impl.h"
 #include "kernels/cpu/kv_prefill_impl.h"
 #include "kernels/cpu/kv_quantize_impl.h"
+//
+#include "kernels/cpu/kv_table_impl.h"
 
 namespace longhand::kernels {
 
-constinit const KvKernels kPortableKvKernels = {
-    .name = "portable",
-    .attendDirect = attendDirect,
-    .attendExpanded = attendExpanded,
-    .arrangeQueries = arrangeQueries,
-    .floatKernels = nullptr,
-    .expandedQueries = 256,
-    .mergeRuns = mergeRuns,
-    .expandKeys = expandKeys,
-    .expandValues = expandValues,
-    .roundToHalves = roundToHalves,
-    .quantizeKeys = quantizeKeys,
-    .quantizeValues = quantizeValues,
-    .floatsToHalves = floatsToHalves,
-    .halvesToFloats = halvesToFloats,
-    .exp2InPlace = exp2InPlace,
-};
+constinit const KvKernels kPortableKvKernels = kvKernelTable("portable", attendDirect);
 
 }  // namespace longhand::kernels
