@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
@@ -17,6 +16,9 @@
 using namespace longhand::kernels;
 using longhand::tests::integerError;
 using longhand::tests::KvScene;
+using longhand::tests::largestErrorRatio;
+using longhand::tests::pageFormat;
+using longhand::tests::sameBytes;
 
 namespace {
 
@@ -29,13 +31,6 @@ constexpr Path kPaths[] = {{"portable", CpuPath::kPortable},
                            {"AVX-512", CpuPath::kAvx512},
                            {"AVX-512 VNNI", CpuPath::kAvx512Vnni},
                            {"AVX-512 BF16", CpuPath::kAvx512Bf16}};
-
-PageFormat pageFormat(int keyNbits, int valueNbits, int groupSize,
-                      QuantScheme scheme = QuantScheme::kAsymmetric,
-                      DataType exactType = DataType::kF16) {
-  return {static_cast<std::uint8_t>(keyNbits), static_cast<std::uint8_t>(valueNbits),
-          static_cast<std::uint8_t>(groupSize), scheme, exactType};
-}
 
 /// Largest difference to the slow twin over what rounding explains; at most 1 when all is well.
 ///
@@ -76,26 +71,7 @@ double errorRatio(KvScene& scene, CpuKv& kv, std::int64_t nRows, std::int64_t ch
     tolerance += integerError(shape, scoreScale, queryView, scene.history())
                      .tolerance(static_cast<double>(scene.largestValue()));
   }
-  double worst = 0.0;
-  for (std::int64_t row = 0; row < nRows; ++row) {
-    for (std::int64_t col = 0; col < stride; ++col) {
-      const auto index = static_cast<std::size_t>(row * stride + col);
-      if (col >= cols) {
-        if (!std::isnan(output[index])) return HUGE_VAL;  // wrote beyond the row
-        continue;
-      }
-      const double difference =
-          std::fabs(static_cast<double>(output[index]) - static_cast<double>(expected[index]));
-      if (!(difference <= tolerance))
-        return std::isnan(difference) ? HUGE_VAL : difference / tolerance;
-      worst = std::max(worst, difference / tolerance);
-    }
-  }
-  return worst;
-}
-
-bool sameBytes(const std::byte* a, const std::byte* b, std::size_t bytes) {
-  return std::memcmp(a, b, bytes) == 0;
+  return largestErrorRatio(output, expected, nRows, cols, stride, tolerance);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
@@ -19,15 +18,11 @@
 using namespace longhand::kernels;
 using longhand::tests::addEmulatedBackends;
 using longhand::tests::KvScene;
+using longhand::tests::largestErrorRatio;
+using longhand::tests::pageFormat;
+using longhand::tests::sameBytes;
 
 namespace {
-
-PageFormat pageFormat(int keyNbits, int valueNbits, int groupSize,
-                      QuantScheme scheme = QuantScheme::kAsymmetric,
-                      DataType exactType = DataType::kF16) {
-  return {static_cast<std::uint8_t>(keyNbits), static_cast<std::uint8_t>(valueNbits),
-          static_cast<std::uint8_t>(groupSize), scheme, exactType};
-}
 
 bool attendsInHalves(const AttentionShape& shape, std::int64_t nRows) {
   const bool isTiled =
@@ -68,26 +63,7 @@ double errorRatio(KvScene& scene, Backend& backend, std::int64_t nRows, std::int
                               ? 0x1p-11 * (3.0 * std::sqrt(1.0 / 3.0) * scene.keyRms() + 2.0)
                               : 0x1p-24 * (2.0 * keyNorm + 8.0);
   const double tolerance = rounding * static_cast<double>(scene.largestValue());
-  double worst = 0.0;
-  for (std::int64_t row = 0; row < nRows; ++row) {
-    for (std::int64_t col = 0; col < stride; ++col) {
-      const auto index = static_cast<std::size_t>(row * stride + col);
-      if (col >= cols) {
-        if (!std::isnan(output[index])) return HUGE_VAL;  // wrote beyond the row
-        continue;
-      }
-      const double difference =
-          std::fabs(static_cast<double>(output[index]) - static_cast<double>(expected[index]));
-      if (!(difference <= tolerance))
-        return std::isnan(difference) ? HUGE_VAL : difference / tolerance;
-      worst = std::max(worst, difference / tolerance);
-    }
-  }
-  return worst;
-}
-
-bool sameBytes(const std::byte* a, const std::byte* b, std::size_t bytes) {
-  return std::memcmp(a, b, bytes) == 0;
+  return largestErrorRatio(output, expected, nRows, cols, stride, tolerance);
 }
 
 }  // namespace

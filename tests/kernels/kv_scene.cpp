@@ -13,6 +13,37 @@ namespace longhand::tests {
 
 using namespace kernels;
 
+kernels::PageFormat pageFormat(int keyNbits, int valueNbits, int groupSize,
+                               kernels::QuantScheme scheme, kernels::DataType exactType) {
+  return {static_cast<std::uint8_t>(keyNbits), static_cast<std::uint8_t>(valueNbits),
+          static_cast<std::uint8_t>(groupSize), scheme, exactType};
+}
+
+bool sameBytes(const std::byte* a, const std::byte* b, std::size_t bytes) {
+  return std::memcmp(a, b, bytes) == 0;
+}
+
+double largestErrorRatio(const std::vector<float>& output, const std::vector<float>& expected,
+                         std::int64_t nRows, std::int64_t cols, std::int64_t stride,
+                         double tolerance) {
+  double worst = 0.0;
+  for (std::int64_t row = 0; row < nRows; ++row) {
+    for (std::int64_t col = 0; col < stride; ++col) {
+      const auto index = static_cast<std::size_t>(row * stride + col);
+      if (col >= cols) {
+        if (!std::isnan(output[index])) return HUGE_VAL;  // wrote beyond the row
+        continue;
+      }
+      const double difference =
+          std::fabs(static_cast<double>(output[index]) - static_cast<double>(expected[index]));
+      if (!(difference <= tolerance))
+        return std::isnan(difference) ? HUGE_VAL : difference / tolerance;
+      worst = std::max(worst, difference / tolerance);
+    }
+  }
+  return worst;
+}
+
 KvScene::KvScene(const AttentionShape& shape, unsigned seed) : shape_(shape), random_(seed) {}
 
 std::byte* KvScene::poisoned(std::size_t bytes) {

@@ -3,6 +3,7 @@
 // All memory that an operation may not read is poisoned with NaN: rows beyond the valid tokens,
 // scales of tokens beyond the valid ones, the ends of capacities.
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <random>
@@ -12,6 +13,18 @@
 #include "kernels/types.h"
 
 namespace longhand::tests {
+
+kernels::PageFormat pageFormat(int keyNbits, int valueNbits, int groupSize,
+                               kernels::QuantScheme scheme = kernels::QuantScheme::kAsymmetric,
+                               kernels::DataType exactType = kernels::DataType::kF16);
+
+bool sameBytes(const std::byte* a, const std::byte* b, std::size_t bytes);
+
+/// Largest |output - expected| over `tolerance`, of rows [nRows, stride] with `cols` numbers each;
+/// HUGE_VAL for a NaN among them, and for anything but NaN behind a row.
+double largestErrorRatio(const std::vector<float>& output, const std::vector<float>& expected,
+                         std::int64_t nRows, std::int64_t cols, std::int64_t stride,
+                         double tolerance);
 
 class KvScene {
  public:

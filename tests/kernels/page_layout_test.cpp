@@ -7,16 +7,12 @@
 
 #include <QtTest>
 
+#include "tests/kernels/kv_scene.h"
+
 using namespace longhand::kernels;
+using longhand::tests::pageFormat;
 
 namespace {
-
-PageFormat pageFormat(int keyNbits, int valueNbits, int groupSize,
-                      QuantScheme scheme = QuantScheme::kAsymmetric,
-                      DataType exactType = DataType::kF16) {
-  return {static_cast<std::uint8_t>(keyNbits), static_cast<std::uint8_t>(valueNbits),
-          static_cast<std::uint8_t>(groupSize), scheme, exactType};
-}
 
 struct Part {
   std::size_t start;
