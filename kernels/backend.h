@@ -31,6 +31,12 @@ struct DeviceMemoryInfo {
   std::uint64_t processBytes = 0;  // held by this process (resident set on a CPU)
 };
 
+/// What a backend holds for its own work, beside what allocate() gave.
+struct OwnMemory {
+  std::uint64_t deviceBytes = 0;  // of the device's memory
+  std::uint64_t pinnedBytes = 0;  // of main memory, locked for copies to and from a device
+};
+
 class Backend {
  public:
   Backend() = default;
@@ -45,6 +51,10 @@ class Backend {
   /// True where host pointers can be used in views without upload (CPU backends).
   virtual bool usesHostMemory() const = 0;
   virtual DeviceMemoryInfo memoryInfo() const = 0;
+  /// Any thread. Part of memoryInfo().processBytes, and constant once the backend has run a token.
+  virtual OwnMemory ownMemory() const { return {}; }
+  /// What the device rounds large allocations up to, in bytes: 2 MiB on NVIDIA's.
+  virtual std::size_t allocationGranularity() const { return 64; }
   /// About how many floating-point operations a second a large matmul reaches: a constant of the
   /// kind of machine, never measured, so that results do not depend on the load. The graph sizes
   /// its tiles by it, such that progress and cancel come several times a second.
@@ -61,7 +71,12 @@ class Backend {
   /// device has no room. The caller releases it with the same size.
   virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* memory, std::size_t bytes) noexcept = 0;
+  /// The source may change or go when this returns, unless it lies in stagingBuffer().
   virtual void upload(std::byte* destination, const std::byte* hostSource, std::size_t bytes) = 0;
+  /// Host memory from which the next upload() runs beside the caller, for large copies: the next of
+  /// a few buffers of one size, once what was uploaded from it before is done. Empty where it would
+  /// gain nothing.
+  virtual std::span<std::byte> stagingBuffer() { return {}; }
   virtual void download(std::byte* hostDestination, const std::byte* source, std::size_t bytes) = 0;
   virtual void copy(std::byte* destination, const std::byte* source, std::size_t bytes) = 0;
   /// Waits for everything queued. Empty when all went well, else what the device reported.

@@ -12,7 +12,7 @@
 namespace longhand::kernels {
 
 /// Raise it with every change of kernels/backend.h, kernels/types.h or kernels/kv_types.h.
-#define LONGHAND_BACKEND_INTERFACE 1
+#define LONGHAND_BACKEND_INTERFACE 2
 
 inline constexpr const char* kCudaPluginStamp =
     "longhand backend " LONGHAND_PLUGIN_TEXT(LONGHAND_BACKEND_INTERFACE) ", compiler " __VERSION__;
