@@ -73,7 +73,7 @@ struct Engine::Impl {
 
   explicit Impl(const EngineOptions& optionsIn)
       : options(optionsIn),
-        chosen(createBackend({optionsIn.threads, optionsIn.cpuPath, optionsIn.backend, {}})),
+        chosen(createBackend({optionsIn.threads, optionsIn.cpuPath, optionsIn.backend, optionsIn.cudaPlugin})),
         backend(chosen.backend.get()),
         description(backend->description()) {}
 

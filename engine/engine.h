@@ -33,11 +33,12 @@ namespace longhand::engine {
 struct EngineOptions {
   WeightFormat weights = WeightFormat::kAuto;
   KvCacheConfig cache;
-  std::int64_t contextLength = 0;  // 0: the model's trained length
-  int threads = 0;                 // 0: the cores this process may use
-  std::string cpuPath = "auto";    // as BackendOptions::cpuPath
-  std::string backend = "cpu";     // cpu, cuda, auto (engine/backend_factory.h)
-  std::int64_t chunkTokens = 0;    // prefill chunk; 0: the whole prompt where memory allows
+  std::int64_t contextLength = 0;    // 0: the model's trained length
+  int threads = 0;                   // 0: the cores this process may use
+  std::string cpuPath = "auto";      // as BackendOptions::cpuPath
+  std::string backend = "cpu";       // cpu, cuda, auto (engine/backend_factory.h)
+  std::filesystem::path cudaPlugin;  // as BackendOptions::cudaPlugin
+  std::int64_t chunkTokens = 0;      // prefill chunk; 0: the whole prompt where memory allows
   /// Instead of what config.json says: published long-context configs are often wrong.
   std::optional<RopeConfig> rope;
 };

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/cuda_on_cpu/device_memory.h"
 #include "tests/cuda_on_cpu/sanitizer_hooks.h"
 
 namespace longhand::cuda_on_cpu {
@@ -75,6 +76,7 @@ void allowDynamicShared(const void* kernel, std::size_t bytes) {
 void runGrid(const void* kernel, dim3 grid, dim3 block, std::size_t dynamicSharedBytes,
              void (*body)(void*), void* argument) {
   checkShape(grid, block);
+  if (!beginLaunch()) return;
   const std::size_t allowed = allowedFor(kernel);
   if (dynamicSharedBytes > allowed) {
     throw Error("a launch wants " + std::to_string(dynamicSharedBytes) +
