@@ -36,6 +36,23 @@ class ChunkTransaction {
   bool isCommitted_ = false;
 };
 
+/// A decode step of the backend, where `isStep`.
+class StepScope {
+ public:
+  StepScope(kernels::Backend& backend, bool isStep) : backend_(backend), isStep_(isStep) {
+    if (isStep_) backend_.beginStep();
+  }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+  ~StepScope() {
+    if (isStep_) backend_.endStep();
+  }
+
+ private:
+  kernels::Backend& backend_;
+  bool isStep_;
+};
+
 std::vector<float> downloadRows(kernels::Backend& backend, const MatrixView& rows) {
   std::vector<float> host(static_cast<std::size_t>(rows.rows * rows.cols));
   const void* source = rows.data;
@@ -67,7 +84,11 @@ bool Llama::forward(KvCache& cache, const Chunk& chunk) {
   rope_.prepare(cache.length(), nTokens, std::max(chunk.sequenceLength, end));
 
   ChunkTransaction transaction(cache, nTokens);
-  if (!runLayers(cache, chunk) || !emitLogits(chunk)) return false;
+  {
+    const StepScope step(backend_, nTokens == 1);
+    if (!runLayers(cache, chunk)) return false;
+  }
+  if (!emitLogits(chunk)) return false;
   if (const std::string fault = backend_.synchronize(); !fault.empty()) {
     throw Error(ErrorCode::kDevice, "The processor failed: " + fault + ".",
                 "Restart Longhand; if it happens again, restart the computer.");
@@ -137,13 +158,10 @@ void Llama::runAttention(const LayerWeights& layer, const KvView& history,
   const MatrixView value = w.value.slice(0, nTokens);
   const MatrixView attention = w.attention.slice(0, nTokens);
 
-  backend_.rmsNorm(x, layer.attentionNorm, config_.rmsNormEpsilon, normed);
   const kernels::Projection queryKeyValue[] = {
       {layer.query, query}, {layer.key, key}, {layer.value, value}};
-  backend_.matmulEach(normed, queryKeyValue);
-  backend_.rope(query, config_.headDim, cosSin);
-  backend_.rope(key, config_.headDim, cosSin);
-  backend_.storeExact(heads, key, value, w.chunkKv, firstToken);
+  backend_.normMatmulEach(x, layer.attentionNorm, config_.rmsNormEpsilon, normed, queryKeyValue);
+  backend_.ropeAndStore(heads, query, key, value, cosSin, w.chunkKv, firstToken);
   backend_.attend(heads, scoreScale, query, history, w.chunkKv, firstToken, attention);
   backend_.matmul(attention, layer.attentionOutput, x, true);
 }
@@ -156,10 +174,8 @@ void Llama::runMlp(const LayerWeights& layer, std::int64_t firstToken, std::int6
   const MatrixView gate = w.gate.slice(0, nTokens);
   const MatrixView up = w.up.slice(0, nTokens);
 
-  backend_.rmsNorm(x, layer.mlpNorm, config_.rmsNormEpsilon, normed);
-  const kernels::Projection gateAndUp[] = {{layer.gate, gate}, {layer.up, up}};
-  backend_.matmulEach(normed, gateAndUp);
-  backend_.siluMultiply(gate, up);
+  backend_.normGateUp(x, layer.mlpNorm, config_.rmsNormEpsilon, normed, {layer.gate, gate},
+                      {layer.up, up});
   backend_.matmul(gate, layer.down, x, true);
 }
 
@@ -178,9 +194,9 @@ bool Llama::emitLogits(const Chunk& chunk) {
     const std::int64_t count = std::min(w.logits.rows, end - first);
     const MatrixView normed = w.normed.slice(0, count);
     const MatrixView logits = w.logits.slice(0, count);
-    backend_.rmsNorm(w.hidden.slice(first, count), model_.finalNorm(), config_.rmsNormEpsilon,
-                     normed);
-    backend_.matmul(normed, model_.lmHead(), logits, false);
+    const kernels::Projection head[] = {{model_.lmHead(), logits}};
+    backend_.normMatmulEach(w.hidden.slice(first, count), model_.finalNorm(),
+                            config_.rmsNormEpsilon, normed, head);
     if (chunk.onLogits) chunk.onLogits(first, count, downloadRows(backend_, logits));
   }
   return true;

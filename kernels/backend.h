@@ -108,6 +108,28 @@ class Backend {
     for (const Projection& p : projections) matmul(input, p.weight, p.output, false);
   }
 
+  /// rmsNorm(), then matmulEach() of its result. `normed` is scratch, undefined afterwards.
+  virtual void normMatmulEach(const MatrixView& input,  // [n, cols]
+                              const float* normWeight,  // [cols]
+                              float epsilon,
+                              const MatrixView& normed,  // [n, cols]
+                              std::span<const Projection> projections) {
+    rmsNorm(input, normWeight, epsilon, normed);
+    matmulEach(normed, projections);
+  }
+
+  /// The first half of the MLP: with x = rmsNorm(input), gate.output = silu(x * gate.weight^T) *
+  /// (x * up.weight^T). `normed` and up.output are scratch, undefined afterwards.
+  virtual void normGateUp(const MatrixView& input,  // [n, cols]
+                          const float* normWeight,  // [cols]
+                          float epsilon,
+                          const MatrixView& normed,  // [n, cols]
+                          const Projection& gate, const Projection& up) {
+    const Projection both[] = {gate, up};
+    normMatmulEach(input, normWeight, epsilon, normed, both);
+    siluMultiply(gate.output, up.output);
+  }
+
   /// Rotates each head of each row in place: pairs (i, i + headDim/2), as Hugging Face stores Llama
   /// weights. Row r uses row r of the table: cos [headDim/2], then sin [headDim/2].
   virtual void rope(const MatrixView& heads,  // [n, nHeads * headDim]
@@ -121,6 +143,12 @@ class Backend {
   /// Index of the largest logit (the lowest index where several are equal); -1 if any is NaN.
   virtual std::int32_t argmax(const float* logits, std::int64_t count) = 0;
 
+  /// The largest logits, best first, in best[0 .. the result); equal ones by lower id. NaN and
+  /// -infinity are left out, so that there may be fewer than best.size(). Waits for them; a device
+  /// brings only these to the host.
+  virtual std::int64_t topLogits(const float* logits, std::int64_t count,
+                                 std::span<ScoredToken> best);
+
   // --- The KV cache ---------------------------------------------------------------------------
 
   /// Rounds rows of keys (after RoPE) and values to span.type and stores them as the span's tokens
@@ -129,6 +157,19 @@ class Backend {
                           const MatrixView& keys,    // [n, nKvHeads * headDim]
                           const MatrixView& values,  // [n, nKvHeads * headDim]
                           const ExactSpan& span, std::int64_t firstToken) = 0;
+
+  /// rope() of queries and keys, then storeExact() of keys and values. `keys` are undefined
+  /// afterwards.
+  virtual void ropeAndStore(const AttentionShape& shape,
+                            const MatrixView& queries,  // [n, nHeads * headDim]
+                            const MatrixView& keys,     // [n, nKvHeads * headDim]
+                            const MatrixView& values,   // [n, nKvHeads * headDim]
+                            const float* cosSin,        // [n, headDim]
+                            const ExactSpan& span, std::int64_t firstToken) {
+    rope(queries, shape.headDim, cosSin);
+    rope(keys, shape.headDim, cosSin);
+    storeExact(shape, keys, values, span, firstToken);
+  }
 
   /// Copies tokens [sourceFirst, +count) of one span to [destinationFirst, +count) of another of
   /// the same type. The spans must not overlap in memory.
@@ -157,6 +198,14 @@ class Backend {
                       const ExactSpan& chunk,         // keys and values of the chunk so far
                       std::int64_t chunkOffset,       // chunk token of query row 0
                       const MatrixView& output) = 0;  // [n, nHeads * headDim]
+
+  // --- Steps ----------------------------------------------------------------------------------
+
+  /// The operations until endStep() are a decode step, much like the step before: a device may hold
+  /// them back and start them all at once. Memory they use must stay until then. What needs an
+  /// answer (download, synchronize, argmax, topLogits) may be called inside, and starts them.
+  virtual void beginStep() {}
+  virtual void endStep() {}
 };
 
 }  // namespace longhand::kernels

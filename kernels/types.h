@@ -61,6 +61,14 @@ struct Projection {
   MatrixView output;  // [n, outputs]
 };
 
+/// A token id and its logit.
+struct ScoredToken {
+  float logit = 0.0F;
+  std::int32_t id = -1;
+
+  bool operator==(const ScoredToken&) const = default;
+};
+
 /// True of the types whose values share scales in blocks.
 constexpr bool isQuantized(DataType type) {
   return type == DataType::kNf4 || type == DataType::kInt8;
