@@ -1,8 +1,6 @@
-#include <cmath>
-
 #include <QtTest>
 
-#include "kernels/reference/reference_backend.h"
+#include "kernels/checks/elementwise_check.h"
 #include "tests/kernels/test_backends.h"
 #include "tests/kernels/test_matrix.h"
 
@@ -21,38 +19,10 @@ class BackendRopeTest : public QObject {
 
 void BackendRopeTest::everyHeadSizeEqualsTheSlowTwin() {
   LONGHAND_FETCH_BACKEND();
-  const auto reference = createReferenceBackend();
-  Random random(4);
   for (const std::int64_t nTokens : {1, 2, 90}) {
     for (std::int64_t headDim = 2; headDim <= 256; headDim += headDim < 72 ? 2 : 46) {
-      const std::int64_t cols = 3 * headDim;
-      TestMatrix actual(nTokens, cols, 1, 1);
-      TestMatrix before(nTokens, cols);
-      TestMatrix expected(nTokens, cols);
-      TestMatrix cosSin(nTokens, headDim);
-      before.fill(random);
-      for (std::int64_t row = 0; row < nTokens; ++row) {
-        for (std::int64_t col = 0; col < cols; ++col) {
-          actual.at(row, col) = expected.at(row, col) = before.at(row, col);
-        }
-        for (std::int64_t i = 0; i < headDim / 2; ++i) {
-          const float angle = static_cast<float>(random() % 1000) * 0.01F;
-          cosSin.at(row, i) = std::cos(angle);
-          cosSin.at(row, headDim / 2 + i) = std::sin(angle);
-        }
-      }
-      backend.rope(actual.view(), headDim, cosSin.view().data);
-      reference->rope(expected.view(), headDim, cosSin.view().data);
-      // Two products and a sum: at most 2 roundings of each product, and the twin's own.
-      const std::string problem = firstMismatch(actual, expected, [&](auto row, auto col) {
-        const std::int64_t partner =
-            col % headDim < headDim / 2 ? col + headDim / 2 : col - headDim / 2;
-        return 3.0 * kUnitRoundoff *
-               (std::abs(static_cast<double>(before.at(row, col))) +
-                std::abs(static_cast<double>(before.at(row, partner))));
-      });
-      QVERIFY2(problem.empty(), problem.c_str());
-      QVERIFY(actual.isPaddingUntouched());
+      const CheckResult result = checkRope(backend, nTokens, headDim);
+      QVERIFY2(result.isGood(), result.problem.c_str());
     }
   }
 }

@@ -9,16 +9,13 @@
 
 #include <QtTest>
 
+#include "kernels/checks/attention_check.h"
+#include "kernels/checks/kv_scene.h"
+#include "kernels/page_layout.h"
 #include "kernels/reference/reference_kv.h"
-#include "tests/kernels/kv_integer_error.h"
-#include "tests/kernels/kv_scene.h"
 
 using namespace longhand::kernels;
-using longhand::tests::integerError;
-using longhand::tests::KvScene;
-using longhand::tests::largestErrorRatio;
-using longhand::tests::pageFormat;
-using longhand::tests::sameBytes;
+using namespace longhand::kernels::checks;
 
 namespace {
 
@@ -33,45 +30,14 @@ constexpr Path kPaths[] = {{"portable", CpuPath::kPortable},
                            {"AVX-512 BF16", CpuPath::kAvx512Bf16}};
 
 /// Largest difference to the slow twin over what rounding explains; at most 1 when all is well.
-///
-/// A score is a float sum of headDim products, or of two such sums where codes are read in place
-/// (codes, and mins). Rounding errors of random sign add up to about e = 2^-24 |q| |k| scoreScale,
-/// with |q| = sqrt(headDim) and scoreScale = 1 / sqrt(headDim): e = 2^-24 |k|. An error of a score
-/// moves its probability by that factor, hence the output by up to 2 e max|v|. Probabilities,
-/// their sum and exp add a few 2^-24 max|v| themselves. Where codes meet integers (few queries),
-/// what that rounds comes on top.
-///
-/// With 16-bit products (many queries, exact tokens kF16) the numbers of a query and a key are
-/// rounded to 2^-15 of its length, or of the longest key its page could hold (under four times as
-/// long): errors of random sign add up to about 2^-16 |q| |k| scoreScale times at most four, the
-/// largest of many to four times that: 2^-12 |k|. Probabilities and values are rounded by up to
-/// 2^-9 of themselves, and one token may have all the weight.
 double errorRatio(KvScene& scene, CpuKv& kv, std::int64_t nRows, std::int64_t chunkOffset) {
-  const AttentionShape& shape = scene.shape();
-  const std::int64_t cols = shape.nHeads * shape.headDim;
-  const std::int64_t stride = cols + 3;
-  std::vector<float> queries = scene.randomRows(nRows, cols, stride, 1.0F);
-  std::vector<float> expected(static_cast<std::size_t>(nRows * stride),
-                              std::numeric_limits<float>::quiet_NaN());
-  std::vector<float> output = expected;
-  const float scoreScale = 1.0F / std::sqrt(static_cast<float>(shape.headDim));
-  const MatrixView queryView{queries.data(), nRows, cols, stride};
-  attendReference(shape, scoreScale, queryView, scene.history(), scene.chunk(), chunkOffset,
-                  {expected.data(), nRows, cols, stride});
-  kv.attend(shape, scoreScale, queryView, scene.history(), scene.chunk(), chunkOffset,
-            {output.data(), nRows, cols, stride});
-  const double keyNorm = std::sqrt(static_cast<double>(shape.headDim)) * scene.keyRms();
-  const bool isNarrow = kv.kernels().floatKernels != nullptr &&
-                        scene.chunk().type == DataType::kF16 &&
-                        nRows * shape.nHeads / shape.nKvHeads > kMaxDirectQueries;
-  double tolerance =
-      (isNarrow ? 0x1p-12 * 2.0 * keyNorm + 0x1p-8 : 0x1p-24 * (2.0 * keyNorm + 8.0)) *
-      static_cast<double>(scene.largestValue());
-  if (kv.attendsByIntegers(nRows * shape.nHeads / shape.nKvHeads)) {
-    tolerance += integerError(shape, scoreScale, queryView, scene.history())
-                     .tolerance(static_cast<double>(scene.largestValue()));
-  }
-  return largestErrorRatio(output, expected, nRows, cols, stride, tolerance);
+  const std::int64_t nQueries = nRows * scene.shape().nHeads / scene.shape().nKvHeads;
+  AttentionRounding rounding;
+  rounding.hasIntegers = kv.attendsByIntegers(nQueries);
+  rounding.hasBf16Products = kv.kernels().floatKernels != nullptr &&
+                             scene.chunk().type == DataType::kF16 && nQueries > kMaxDirectQueries;
+  const auto attend = [&](const auto&... arguments) { kv.attend(scene.shape(), arguments...); };
+  return checkAttention(scene, rounding, nRows, chunkOffset, attend).worst;
 }
 
 }  // namespace

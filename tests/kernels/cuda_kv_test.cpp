@@ -1,69 +1,26 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include <QtTest>
 
-#include "kernels/cuda/attention.h"
-#include "kernels/page_layout.h"
-#include "kernels/reference/reference_kv.h"
+#include "kernels/checks/attention_check.h"
+#include "kernels/checks/kv_scene.h"
+#include "kernels/checks/kv_store_check.h"
 #include "tests/cuda_on_cpu/options.h"
-#include "tests/kernels/kv_scene.h"
 #include "tests/kernels/test_backends.h"
 
 using namespace longhand::kernels;
+using namespace longhand::kernels::checks;
 using longhand::tests::addEmulatedBackends;
-using longhand::tests::KvScene;
-using longhand::tests::largestErrorRatio;
-using longhand::tests::pageFormat;
-using longhand::tests::sameBytes;
 
 namespace {
 
-bool attendsInHalves(const AttentionShape& shape, std::int64_t nRows) {
-  const bool isTiled =
-      shape.headDim == 64 || shape.headDim == 80 || shape.headDim == 96 || shape.headDim == 128;
-  return isTiled && nRows * (shape.nHeads / shape.nKvHeads) > cuda::kMostDecodeQueries;
-}
-
 /// Largest difference to the slow twin over what rounding explains; at most 1 when all is well.
-///
-/// A score is a float sum of headDim products, or of two such sums where codes are read in place
-/// (codes, and mins). Rounding errors of random sign add up to about e = 2^-24 |q| |k| scoreScale,
-/// with |q| = sqrt(headDim) and scoreScale = 1 / sqrt(headDim): e = 2^-24 |k|. An error of a score
-/// moves its probability by that factor, hence the output by up to 2 e max|v|. Probabilities,
-/// their sum and exp add a few 2^-24 max|v| themselves.
-///
-/// Prefill on tensor cores rounds queries, keys, probabilities and values to halves: each moves a
-/// product by at most 2^-11 of it, at random, so by a deviation of 2^-11 / sqrt(3). A score's error
-/// then has the deviation e = 2^-11 sqrt(2/3) scoreScale sqrt(sum q^2 k^2), about
-/// 2^-11 sqrt(2/3) keyRms. It moves an output most where two tokens share the probability: by
-/// 1/4 sqrt(2) 2 max|v| e, of which three deviations are allowed; and 2^-11 max|v| each for
-/// probabilities and values.
 double errorRatio(KvScene& scene, Backend& backend, std::int64_t nRows, std::int64_t chunkOffset) {
-  const AttentionShape& shape = scene.shape();
-  const std::int64_t cols = shape.nHeads * shape.headDim;
-  const std::int64_t stride = cols + 3;
-  std::vector<float> queries = scene.randomRows(nRows, cols, stride, 1.0F);
-  std::vector<float> expected(static_cast<std::size_t>(nRows * stride),
-                              std::numeric_limits<float>::quiet_NaN());
-  std::vector<float> output = expected;
-  const float scoreScale = 1.0F / std::sqrt(static_cast<float>(shape.headDim));
-  const MatrixView queryView{queries.data(), nRows, cols, stride};
-  attendReference(shape, scoreScale, queryView, scene.history(), scene.chunk(), chunkOffset,
-                  {expected.data(), nRows, cols, stride});
-  backend.attend(shape, scoreScale, queryView, scene.history(), scene.chunk(), chunkOffset,
-                 {output.data(), nRows, cols, stride});
-  const double keyNorm = std::sqrt(static_cast<double>(shape.headDim)) * scene.keyRms();
-  const double rounding = attendsInHalves(shape, nRows)
-                              ? 0x1p-11 * (3.0 * std::sqrt(1.0 / 3.0) * scene.keyRms() + 2.0)
-                              : 0x1p-24 * (2.0 * keyNorm + 8.0);
-  const double tolerance = rounding * static_cast<double>(scene.largestValue());
-  return largestErrorRatio(output, expected, nRows, cols, stride, tolerance);
+  return checkAttention(scene, backend, nRows, chunkOffset).worst;
 }
 
 }  // namespace
@@ -103,21 +60,10 @@ void CudaKvTest::storedTokensEqualTheSlowTwin() {
   for (const std::int64_t headDim : {8, 10, 30, 64, 80, 100, 128, 256}) {
     for (const DataType type : {DataType::kF16, DataType::kF32}) {
       for (const std::int64_t n : {1, 3, 40}) {
-        KvScene scene({4, 2, headDim}, 5);
-        const std::int64_t cols = 2 * headDim;
-        std::vector<float> keys = scene.randomRows(n, cols, cols + 5, 3.0F);
-        std::vector<float> values = scene.randomRows(n, cols, cols + 5, 1.0e-6F);  // subnormal
-        keys[0] = 65519.0F;
-        keys[1] = 1.0e6F;  // infinity in F16
-        const ExactSpan expected = scene.poisonedSpan(type, n + 4);
-        const ExactSpan stored = scene.poisonedSpan(type, n + 4);
-        const MatrixView keyView{keys.data(), n, cols, cols + 5};
-        const MatrixView valueView{values.data(), n, cols, cols + 5};
-        storeExactReference(scene.shape(), keyView, valueView, expected, 2);
-        backend.storeExact(scene.shape(), keyView, valueView, stored, 2);
-        const std::size_t bytes = bytesOf(type, 2 * (n + 4) * headDim);
-        QVERIFY(sameBytes(stored.keys, expected.keys, bytes));
-        QVERIFY(sameBytes(stored.values, expected.values, bytes));
+        const CheckResult stored = checkStoreExact(backend, headDim, type, n);
+        QVERIFY2(stored.isGood(), stored.problem.c_str());
+        const CheckResult copied = checkCopyExact(backend, headDim, type, n);
+        QVERIFY2(copied.isGood(), copied.problem.c_str());
       }
     }
   }
@@ -132,20 +78,9 @@ void CudaKvTest::packedPagesEqualTheSlowTwinByteForByte() {
           const int group = 32 << ((keyNbits + valueNbits / 2) % 3);
           const DataType exactType = valueNbits == 2 ? DataType::kF32 : DataType::kF16;
           const PageFormat format = pageFormat(keyNbits, valueNbits, group, scheme, exactType);
-          KvScene scene({2, 2, headDim}, 9);
-          // A ring: the page's tokens lie in three spans of different types.
-          const ExactSpan source[] = {scene.randomSpan(DataType::kF16, 7, 20),
-                                      scene.randomSpan(DataType::kF32, group - 12, group),
-                                      scene.randomSpan(DataType::kF16, 5, 5)};
           const QuantSolver solver = group == 32 ? QuantSolver::kHqq : QuantSolver::kMinMax;
-          const PageRef expected = scene.poisonedPage(format);
-          const PageRef packed = scene.poisonedPage(format);
-          packPageReference(scene.shape(), source, format, solver, expected.data);
-          backend.packPage(scene.shape(), source, format, solver, packed.data);
-          QVERIFY2(sameBytes(packed.data, expected.data, pageLayout(format, 2, headDim).totalBytes),
-                   (std::to_string(headDim) + " k" + std::to_string(keyNbits) + "v" +
-                    std::to_string(valueNbits))
-                       .c_str());
+          const CheckResult packed = checkPackPage(backend, headDim, format, solver);
+          QVERIFY2(packed.isGood(), packed.problem.c_str());
         }
       }
     }
@@ -158,15 +93,9 @@ void CudaKvTest::unpackedPagesEqualTheSlowTwinByteForByte() {
     for (const int nbits : {16, 8, 4, 2}) {
       for (const QuantScheme scheme : {QuantScheme::kAsymmetric, QuantScheme::kSymmetric}) {
         for (const DataType type : {DataType::kF16, DataType::kF32}) {
-          KvScene scene({2, 2, headDim}, 21);
-          scene.addPage(pageFormat(nbits, nbits, 64, scheme), 51);
-          const ExactSpan expected = scene.poisonedSpan(type, 60);
-          const ExactSpan unpacked = scene.poisonedSpan(type, 60);
-          unpackPageReference(scene.shape(), scene.history().pages[0], expected);
-          backend.unpackPage(scene.shape(), scene.history().pages[0], unpacked);
-          const std::size_t bytes = bytesOf(type, 2 * 60 * headDim);
-          QVERIFY(sameBytes(unpacked.keys, expected.keys, bytes));
-          QVERIFY(sameBytes(unpacked.values, expected.values, bytes));
+          const PageFormat format = pageFormat(nbits, nbits, 64, scheme);
+          const CheckResult unpacked = checkUnpackPage(backend, headDim, format, type);
+          QVERIFY2(unpacked.isGood(), unpacked.problem.c_str());
         }
       }
     }

@@ -1,27 +1,8 @@
 #pragma once
-// How far attention by integer dot products (kernels/cpu/kv_decode_vnni_impl.h, which derives the
-// formulas) may stray from exact arithmetic on the same pages.
+// The errors of kernels/checks, in the namespace of the tests.
 
-#include "kernels/kv_types.h"
-#include "kernels/types.h"
+#include "kernels/checks/kv_integer_error.h"
 
 namespace longhand::tests {
-
-/// Standard deviations, the largest over pages, kv heads and queries.
-struct IntegerError {
-  double score = 0.0;  // of a score, natural logarithms
-  double value = 0.0;  // of an output, from rounding probability times scale
-
-  /// Five deviations of both. A score's error e moves an output by up to 2 e largestValue; the
-  /// power of two with its 4e-6 likewise.
-  double tolerance(double largestValue) const {
-    return 2.0 * (5.0 * score + 4e-6) * largestValue + 5.0 * value;
-  }
-};
-
-/// Reads the pages' scales. `pages` lie in host memory.
-IntegerError integerError(const kernels::AttentionShape& shape, float scoreScale,
-                          const kernels::MatrixView& queries,  // [n, nHeads * headDim]
-                          const kernels::KvView& history);
-
-}  // namespace longhand::tests
+using namespace kernels::checks;  // NOLINT(google-build-using-namespace): the whole point
+}

@@ -1,13 +1,9 @@
-#include <algorithm>
-#include <cmath>
 #include <string>
 #include <vector>
 
 #include <QtTest>
 
-#include "kernels/cpu/int8_matmul.h"
-#include "kernels/nf4.h"
-#include "kernels/reference/reference_backend.h"
+#include "kernels/checks/matmul_check.h"
 #include "tests/kernels/test_backends.h"
 #include "tests/kernels/test_matrix.h"
 
@@ -16,120 +12,11 @@ using namespace longhand::tests;
 
 namespace {
 
-// Every path sums in at least 4 lanes, so a product passes through at most cols / 4 additions of
-// its lane and a few more that join lanes and panels and apply absmax; each of these roundings
-// moves a result by at most one unit roundoff of sum |w x|.
-double roundingsOf(std::int64_t cols) { return static_cast<double>(cols) / 4.0 + 16.0; }
-
-// sum_i |weight[r, i] * input[t, i]| for every output.
-std::vector<double> absoluteSums(const WeightView& weight, const MatrixView& input) {
-  std::vector<double> sums(static_cast<std::size_t>(input.rows * weight.rows));
-  std::vector<float> numbers(static_cast<std::size_t>(weight.cols));
-  for (std::int64_t r = 0; r < weight.rows; ++r) {
-    dequantizeRow(weight, r, numbers.data());
-    for (std::int64_t t = 0; t < input.rows; ++t) {
-      double sum = 0;
-      for (std::int64_t i = 0; i < weight.cols; ++i) {
-        sum += std::abs(static_cast<double>(numbers[static_cast<std::size_t>(i)]) *
-                        static_cast<double>(input.data[t * input.stride + i]));
-      }
-      sums[static_cast<std::size_t>(t * weight.rows + r)] = sum;
-    }
-  }
-  return sums;
-}
-
-// What rounding the factors of NF4 and int8 products to bytes may add to |error| (int8_matmul.h):
-// each input is off by at most 1/254 of its block's largest magnitude, each NF4 weight by
-// kMaxInt8CodebookError of its block's absmax, which is at most the block's largest magnitude.
-std::vector<double> integerErrors(const WeightView& weight, const MatrixView& input) {
-  constexpr std::int64_t kBlock = kNf4BlockSize;
-  std::vector<double> errors(static_cast<std::size_t>(input.rows * weight.rows));
-  if (!isQuantized(weight.type) || weight.cols % kBlock != 0) return errors;
-  std::vector<float> numbers(static_cast<std::size_t>(weight.cols));
-  for (std::int64_t r = 0; r < weight.rows; ++r) {
-    dequantizeRow(weight, r, numbers.data());
-    for (std::int64_t t = 0; t < input.rows; ++t) {
-      double error = 0;
-      for (std::int64_t first = 0; first < weight.cols; first += kBlock) {
-        double weightSum = 0;
-        double inputSum = 0;
-        double largestInput = 0;
-        double absmax = 0;
-        for (std::int64_t i = first; i < first + kBlock; ++i) {
-          const double w = std::abs(static_cast<double>(numbers[static_cast<std::size_t>(i)]));
-          const double x = std::abs(static_cast<double>(input.data[t * input.stride + i]));
-          weightSum += w;
-          inputSum += x;
-          largestInput = std::max(largestInput, x);
-          absmax = std::max(absmax, w);
-        }
-        const double inputError = largestInput / 254.0;
-        const double codebookError = static_cast<double>(kMaxInt8CodebookError);
-        const double weightError = weight.type == DataType::kNf4 ? absmax * codebookError : 0.0;
-        error += weightSum * inputError + inputSum * weightError +
-                 static_cast<double>(kBlock) * inputError * weightError;
-      }
-      errors[static_cast<std::size_t>(t * weight.rows + r)] = error;
-    }
-  }
-  return errors;
-}
-
-// What rounding the factors to halves may add to |error| (kernels/cuda/tiled_matmul.h): half a unit
-// in the last place of each, or half of the smallest subnormal.
-double halfError(double sum, const WeightView& weight, const MatrixView& input, std::int64_t t,
-                 std::int64_t r) {
-  std::vector<float> numbers(static_cast<std::size_t>(weight.cols));
-  dequantizeRow(weight, r, numbers.data());
-  double magnitudes = 0;
-  for (std::int64_t i = 0; i < weight.cols; ++i) {
-    magnitudes += std::abs(static_cast<double>(numbers[static_cast<std::size_t>(i)])) +
-                  std::abs(static_cast<double>(input.data[t * input.stride + i]));
-  }
-  return (0x1p-10 + 0x1p-22) * sum + 0x1p-25 * magnitudes;
-}
-
-// Multiplies on both backends; what went wrong, or nothing.
+// What went wrong, or nothing.
 std::string multiplyAndCompare(Backend& backend, WeightForm form, std::int64_t rows,
                                std::int64_t cols, std::int64_t nTokens, bool accumulate,
                                bool isAligned = false) {
-  Random random(static_cast<unsigned>(rows * 31 + cols * 7 + nTokens));
-  const TestWeight weight(form, rows, cols, random, isAligned);
-  TestMatrix input(nTokens, cols, 3, 1);
-  TestMatrix actual(nTokens, rows, 5, 3);
-  TestMatrix expected(nTokens, rows);
-  input.fill(random);
-  if (accumulate) {
-    for (std::int64_t t = 0; t < nTokens; ++t) {
-      for (std::int64_t r = 0; r < rows; ++r) {
-        expected.at(t, r) = actual.at(t, r) = static_cast<float>(t - r) * 0.37F;
-      }
-    }
-  }
-  backend.matmul(input.view(), weight.view(), actual.view(), accumulate);
-  createReferenceBackend()->matmul(input.view(), weight.view(), expected.view(), accumulate);
-
-  const std::vector<double> sums = absoluteSums(weight.view(), input.view());
-  const std::string path = backend.description();
-  const bool isInteger = path.find("AVX2") != std::string::npos ||
-                         path.find("VNNI") != std::string::npos ||
-                         path.find("BF16") != std::string::npos;
-  constexpr std::int64_t kMostFloatTokens = 8;
-  const bool isHalf = nTokens > kMostFloatTokens && path.find("CUDA") != std::string::npos;
-  const std::vector<double> rounding =
-      isInteger ? integerErrors(weight.view(), input.view()) : std::vector<double>(sums.size());
-  std::string problem = firstMismatch(actual, expected, [&](std::int64_t t, std::int64_t r) {
-    const double sum = sums[static_cast<std::size_t>(t * rows + r)];
-    const double total = std::abs(static_cast<double>(expected.at(t, r))) + sum;
-    return kUnitRoundoff * (roundingsOf(cols) * sum + 4.0 * total) +
-           rounding[static_cast<std::size_t>(t * rows + r)] +
-           (isHalf ? halfError(sum, weight.view(), input.view(), t, r) : 0.0);
-  });
-  if (problem.empty() && !actual.isPaddingUntouched()) problem = "wrote outside of the output";
-  if (problem.empty()) return {};
-  return std::string(nameOf(form)) + " [" + std::to_string(rows) + ", " + std::to_string(cols) +
-         "] x " + std::to_string(nTokens) + (accumulate ? ", accumulated: " : ": ") + problem;
+  return checkMatmul(backend, {form, rows, cols, nTokens, accumulate, isAligned}).problem;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-#include "tests/kernels/test_matrix.h"
+#include "kernels/checks/test_matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -8,11 +9,7 @@
 #include "kernels/int8_weights.h"
 #include "kernels/nf4.h"
 
-namespace longhand::tests {
-
-using kernels::DataType;
-using kernels::MatrixView;
-using kernels::WeightView;
+namespace longhand::kernels::checks {
 
 TestMatrix::TestMatrix(std::int64_t rows, std::int64_t cols, std::int64_t padding,
                        std::int64_t misalignment)
@@ -78,14 +75,13 @@ TestWeight::TestWeight(WeightForm form, std::int64_t rows, std::int64_t cols, Ra
     case WeightForm::kBF16:
       shorts_.resize(offset_);
       for (const float number : numbers) {
-        shorts_.push_back(form == WeightForm::kF16 ? kernels::floatToHalf(number)
-                                                   : kernels::floatToBfloat(number));
+        shorts_.push_back(form == WeightForm::kF16 ? floatToHalf(number) : floatToBfloat(number));
       }
       return;
     case WeightForm::kInt8:
       bytes_.resize(offset_ + numbers.size());
       scales_.resize((numbers.size() + 63) / 64);
-      kernels::quantizeInt8(numbers, std::span(bytes_).subspan(offset_), scales_);
+      quantizeInt8(numbers, std::span(bytes_).subspan(offset_), scales_);
       return;
     case WeightForm::kNf4:
     case WeightForm::kNf4DoubleQuantized:
@@ -93,11 +89,11 @@ TestWeight::TestWeight(WeightForm form, std::int64_t rows, std::int64_t cols, Ra
   }
   codes_.resize(offset_ + (numbers.size() + 1) / 2);
   absmax_.resize((numbers.size() + 63) / 64);
-  kernels::quantizeNf4(numbers, std::span(codes_).subspan(offset_), absmax_);
+  quantizeNf4(numbers, std::span(codes_).subspan(offset_), absmax_);
   if (form == WeightForm::kNf4DoubleQuantized) {
     absmaxCodes_.resize(absmax_.size());
     nestedAbsmax_.resize((absmax_.size() + 255) / 256);
-    nestedOffset_ = kernels::quantizeAbsmax(absmax_, absmaxCodes_, nestedAbsmax_);
+    nestedOffset_ = quantizeAbsmax(absmax_, absmaxCodes_, nestedAbsmax_);
   }
 }
 
@@ -126,33 +122,59 @@ WeightView TestWeight::view() const {
     case WeightForm::kNf4DoubleQuantized:
       weight.absmaxCodes = absmaxCodes_.data();
       weight.nestedAbsmax = nestedAbsmax_.data();
-      weight.nestedCodebook = kernels::dynamicCodebook().data();
+      weight.nestedCodebook = dynamicCodebook().data();
       weight.nestedOffset = nestedOffset_;
       break;
   }
   weight.type = DataType::kNf4;
   weight.data = std::as_bytes(std::span(codes_).subspan(offset_)).data();
-  weight.codebook = kernels::kNf4Codebook.data();
+  weight.codebook = kNf4Codebook.data();
   return weight;
 }
 
-std::string firstMismatch(TestMatrix& actual, TestMatrix& expected,
-                          const std::function<double(std::int64_t, std::int64_t)>& tolerance) {
+namespace {
+
+std::string mismatchText(std::int64_t row, std::int64_t col, double wanted, double got,
+                         double allowed) {
+  std::ostringstream text;
+  text.precision(9);
+  text << "row " << row << ", column " << col << ": expected " << wanted << ", got " << got
+       << ", difference " << got - wanted << ", tolerance " << allowed;
+  return text.str();
+}
+
+CheckResult compareNumbers(TestMatrix& actual, TestMatrix& expected, const Tolerance& tolerance) {
+  CheckResult result;
   const MatrixView shape = expected.view();
   for (std::int64_t row = 0; row < shape.rows; ++row) {
     for (std::int64_t col = 0; col < shape.cols; ++col) {
       const double wanted = static_cast<double>(expected.at(row, col));
       const double got = static_cast<double>(actual.at(row, col));
       const double allowed = tolerance(row, col);
-      if (std::abs(got - wanted) <= allowed) continue;  // false for NaN
-      std::ostringstream text;
-      text.precision(9);
-      text << "row " << row << ", column " << col << ": expected " << wanted << ", got " << got
-           << ", difference " << got - wanted << ", tolerance " << allowed;
-      return text.str();
+      const double difference = std::abs(got - wanted);
+      if (!(difference <= allowed)) {  // NaN, too
+        result.worst = std::isnan(difference) || allowed == 0.0 ? HUGE_VAL : difference / allowed;
+        result.problem = mismatchText(row, col, wanted, got, allowed);
+        return result;
+      }
+      if (allowed > 0.0) result.worst = std::max(result.worst, difference / allowed);
     }
   }
-  return {};
+  return result;
 }
 
-}  // namespace longhand::tests
+}  // namespace
+
+CheckResult compare(TestMatrix& actual, TestMatrix& expected, const Tolerance& tolerance) {
+  CheckResult result = compareNumbers(actual, expected, tolerance);
+  if (result.isGood() && !actual.isPaddingUntouched()) {
+    result = {HUGE_VAL, "wrote outside of the output"};
+  }
+  return result;
+}
+
+std::string firstMismatch(TestMatrix& actual, TestMatrix& expected, const Tolerance& tolerance) {
+  return compareNumbers(actual, expected, tolerance).problem;
+}
+
+}  // namespace longhand::kernels::checks

@@ -1,4 +1,4 @@
-#include "tests/kernels/kv_scene.h"
+#include "kernels/checks/kv_scene.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,12 +9,10 @@
 #include "kernels/page_layout.h"
 #include "kernels/reference/reference_kv.h"
 
-namespace longhand::tests {
+namespace longhand::kernels::checks {
 
-using namespace kernels;
-
-kernels::PageFormat pageFormat(int keyNbits, int valueNbits, int groupSize,
-                               kernels::QuantScheme scheme, kernels::DataType exactType) {
+PageFormat pageFormat(int keyNbits, int valueNbits, int groupSize, QuantScheme scheme,
+                      DataType exactType) {
   return {static_cast<std::uint8_t>(keyNbits), static_cast<std::uint8_t>(valueNbits),
           static_cast<std::uint8_t>(groupSize), scheme, exactType};
 }
@@ -146,4 +144,4 @@ std::vector<float> KvScene::randomRows(std::int64_t rows, std::int64_t cols, std
   return result;
 }
 
-}  // namespace longhand::tests
+}  // namespace longhand::kernels::checks

@@ -1,4 +1,4 @@
-#include "tests/kernels/kv_integer_error.h"
+#include "kernels/checks/kv_integer_error.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,7 @@
 #include "kernels/half.h"
 #include "kernels/page_layout.h"
 
-namespace longhand::tests {
-
-using namespace kernels;
+namespace longhand::kernels::checks {
 
 namespace {
 
@@ -68,4 +66,4 @@ IntegerError integerError(const AttentionShape& shape, float scoreScale, const M
   return error;
 }
 
-}  // namespace longhand::tests
+}  // namespace longhand::kernels::checks
