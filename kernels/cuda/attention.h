@@ -1,8 +1,7 @@
 #pragma once
 // Softmax attention over pages and exact spans; shapes as in kernels/backend.h.
 
-#include <cuda_runtime_api.h>
-
+#include "kernels/cuda/launch_queue.h"
 #include "kernels/cuda/span_list.h"
 #include "kernels/kv_types.h"
 
@@ -40,7 +39,7 @@ bool canDecode(const AttentionJob& job);
 
 /// Reads codes straight from the pages, split over the device's blocks; one launch.
 void launchDecodeAttention(const AttentionJob& job, const DecodeWorkspace& workspace,
-                           cudaStream_t stream);
+                           const LaunchQueue& queue);
 
 /// True for a head_dim of 64, 80, 96 or 128 and spans that are 16-byte aligned.
 bool canPrefill(const AttentionJob& job);
@@ -52,9 +51,9 @@ bool canPrefill(const AttentionJob& job);
 /// Errors: queries, keys and values round once each (keys and values of codes: scale * code + min
 /// in one rounding), so a score of D products is off by about 2^-11 * scoreScale * sqrt(sum q^2
 /// k^2), and an output by another 2^-10 of the largest value. Numbers beyond 65504 count as 65504.
-void launchPrefillAttention(const AttentionJob& job, bool hasLargeShared, cudaStream_t stream);
+void launchPrefillAttention(const AttentionJob& job, bool hasLargeShared, const LaunchQueue& queue);
 
 /// Any head_dim up to 256, any number of rows, any device. One warp a query and head.
-void launchPlainAttention(const AttentionJob& job, cudaStream_t stream);
+void launchPlainAttention(const AttentionJob& job, const LaunchQueue& queue);
 
 }  // namespace longhand::kernels::cuda

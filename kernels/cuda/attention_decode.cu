@@ -377,7 +377,7 @@ __global__ void __launch_bounds__(DecodeBlock<kHeadBlocks, kQueryTiles>::kThread
 }
 
 template <int kHeadBlocks, int kQueryTiles>
-void launchAs(const DecodeJob& job, cudaStream_t stream) {
+void launchAs(const DecodeJob& job, const LaunchQueue& queue) {
   using Sizes = DecodeSizes<kHeadBlocks, kQueryTiles>;
   const AttentionJob& attention = job.attention;
   const int nQueries =
@@ -394,7 +394,7 @@ void launchAs(const DecodeJob& job, cudaStream_t stream) {
                   static_cast<unsigned>(portions));
   const int shared = Sizes::totalBytes(std::min(nQueries, Sizes::kQueries));
   launch(decodeKernel<kHeadBlocks, kQueryTiles>, grid, Sizes::kWarps * kWarpSize,
-         static_cast<std::size_t>(shared), stream, job);
+         static_cast<std::size_t>(shared), queue, job);
 }
 
 bool isAligned(const std::byte* address) {
@@ -417,7 +417,7 @@ bool canDecode(const AttentionJob& job) {
 }
 
 void launchDecodeAttention(const AttentionJob& attention, const DecodeWorkspace& workspace,
-                           cudaStream_t stream) {
+                           const LaunchQueue& queue) {
   if (attention.queries.rows == 0) return;
   DecodeJob job{attention, workspace, 0};
   ExactSpan& chunk = job.attention.exact.spans[attention.exact.nSpans - 1];
@@ -427,12 +427,12 @@ void launchDecodeAttention(const AttentionJob& attention, const DecodeWorkspace&
   }
   const bool isMany = attention.queries.rows * (attention.nHeads / attention.nKvHeads) > 4;
   if (attention.headDim <= 64) {
-    return isMany ? launchAs<2, 2>(job, stream) : launchAs<2, 1>(job, stream);
+    return isMany ? launchAs<2, 2>(job, queue) : launchAs<2, 1>(job, queue);
   }
   if (attention.headDim <= 128) {
-    return isMany ? launchAs<4, 2>(job, stream) : launchAs<4, 1>(job, stream);
+    return isMany ? launchAs<4, 2>(job, queue) : launchAs<4, 1>(job, queue);
   }
-  launchAs<8, 1>(job, stream);
+  launchAs<8, 1>(job, queue);
 }
 
 }  // namespace longhand::kernels::cuda

@@ -114,12 +114,12 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) plainAttentionKernel(Attent
 
 }  // namespace
 
-void launchPlainAttention(const AttentionJob& job, cudaStream_t stream) {
+void launchPlainAttention(const AttentionJob& job, const LaunchQueue& queue) {
   assert(job.headDim <= kMostHeadDim && job.exact.nSpans > 0);
   if (job.queries.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(ceilDivide<std::int64_t>(job.queries.rows, kWarps)),
                   static_cast<unsigned>(job.nHeads));
-  launch(plainAttentionKernel, grid, kWarps * kWarpSize, 0, stream, job);
+  launch(plainAttentionKernel, grid, kWarps * kWarpSize, 0, queue, job);
 }
 
 }  // namespace longhand::kernels::cuda

@@ -392,23 +392,22 @@ __global__ void __launch_bounds__(kPrefillThreads, 2)
 }
 
 template <int kHeadDim, int kRowTiles>
-void launchAs(const AttentionJob& job, cudaStream_t stream) {
+void launchAs(const AttentionJob& job, const LaunchQueue& queue) {
   using Sizes = PrefillSizes<kHeadDim, kRowTiles>;
   const auto kernel = prefillKernel<Sizes>;
-  cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                       cudaFuncAttributeMaxDynamicSharedMemorySize, Sizes::kSharedBytes);
+  queue.allowShared(reinterpret_cast<const void*>(kernel), Sizes::kSharedBytes);
   const std::int64_t nRows = job.queries.rows * (job.nHeads / job.nKvHeads);
   const dim3 grid(static_cast<unsigned>(ceilDivide<std::int64_t>(nRows, Sizes::kRows)),
                   static_cast<unsigned>(job.nKvHeads));
-  launch(kernel, grid, kPrefillThreads, Sizes::kSharedBytes, stream, job);
+  launch(kernel, grid, kPrefillThreads, Sizes::kSharedBytes, queue, job);
 }
 
 template <int kHeadDim>
-void launchSized(const AttentionJob& job, bool hasLargeShared, cudaStream_t stream) {
+void launchSized(const AttentionJob& job, bool hasLargeShared, const LaunchQueue& queue) {
   if (hasLargeShared) {
-    launchAs<kHeadDim, 2>(job, stream);
+    launchAs<kHeadDim, 2>(job, queue);
   } else {
-    launchAs<kHeadDim, 1>(job, stream);
+    launchAs<kHeadDim, 1>(job, queue);
   }
 }
 
@@ -428,17 +427,18 @@ bool canPrefill(const AttentionJob& job) {
       [](const ExactSpan& span) { return isAligned(span.keys) && isAligned(span.values); });
 }
 
-void launchPrefillAttention(const AttentionJob& job, bool hasLargeShared, cudaStream_t stream) {
+void launchPrefillAttention(const AttentionJob& job, bool hasLargeShared,
+                            const LaunchQueue& queue) {
   if (job.queries.rows == 0) return;
   switch (job.headDim) {
     case 64:
-      return launchSized<64>(job, hasLargeShared, stream);
+      return launchSized<64>(job, hasLargeShared, queue);
     case 80:
-      return launchSized<80>(job, hasLargeShared, stream);
+      return launchSized<80>(job, hasLargeShared, queue);
     case 96:
-      return launchSized<96>(job, hasLargeShared, stream);
+      return launchSized<96>(job, hasLargeShared, queue);
     default:
-      return launchSized<128>(job, hasLargeShared, stream);
+      return launchSized<128>(job, hasLargeShared, queue);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/cuda/kv_exact.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/pack_page.h"
+#include "kernels/cuda/step_graph.h"
 #include "kernels/cuda/tiled_matmul.h"
 
 namespace longhand::kernels {
@@ -23,7 +24,8 @@ using namespace cuda;
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, DeviceFacts facts) : device_(device), facts_(std::move(facts)) {}
+  CudaBackend(int device, DeviceFacts facts, bool usesStepGraphs)
+      : device_(device), facts_(std::move(facts)), usesStepGraphs_(usesStepGraphs) {}
   ~CudaBackend() override;
 
   /// False when the device has no room for the little that the backend itself needs.
@@ -52,72 +54,87 @@ class CudaBackend final : public Backend {
              const MatrixView& output) override;
   void rmsNorm(const MatrixView& input, const float* weight, float epsilon,
                const MatrixView& output) override {
-    launchRmsNorm(input, weight, epsilon, output, stream_);
+    launchRmsNorm(input, weight, epsilon, output, queue());
     checkLaunch();
   }
   void matmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,
               bool accumulate) override {
     assert(input.rows == output.rows && input.cols == weight.cols && output.cols == weight.rows);
     if (canNf4Matvec(input, weight, facts_.mostSharedBytes)) {
-      launchNf4Matvec(input, weight, output, accumulate, stream_);
+      launchNf4Matvec(input, weight, output, accumulate, queue());
     } else if (canRowMatvec(input, weight)) {
-      launchRowMatvec(input, weight, output, accumulate, stream_);
+      launchRowMatvec(input, weight, output, accumulate, queue());
     } else if (input.rows > kMostMatvecTokens && tiledMatmul_.canMultiply(weight)) {
+      leaveStep();
       tiledMatmul_.multiply(input, weight, output, accumulate);
     } else {
-      launchPlainMatmul(input, weight, output, accumulate, stream_);
+      launchPlainMatmul(input, weight, output, accumulate, queue());
     }
     checkLaunch();
   }
   void rope(const MatrixView& heads, std::int64_t headDim, const float* cosSin) override {
-    launchRope(heads, headDim, cosSin, stream_);
+    launchRope(heads, headDim, cosSin, queue());
     checkLaunch();
   }
   void siluMultiply(const MatrixView& gate, const MatrixView& up) override {
-    launchSiluMultiply(gate, up, stream_);
+    launchSiluMultiply(gate, up, queue());
     checkLaunch();
   }
   std::int32_t argmax(const float* logits, std::int64_t count) override;
 
   void storeExact(const AttentionShape& shape, const MatrixView& keys, const MatrixView& values,
                   const ExactSpan& span, std::int64_t firstToken) override {
-    launchStoreExact(shape, keys, values, span, firstToken, stream_);
+    launchStoreExact(shape, keys, values, span, firstToken, queue());
     checkLaunch();
   }
   void copyExact(const AttentionShape& shape, const ExactSpan& source, std::int64_t sourceFirst,
                  const ExactSpan& destination, std::int64_t destinationFirst,
                  std::int64_t count) override {
-    launchCopyExact(shape, source, sourceFirst, destination, destinationFirst, count, stream_);
+    launchCopyExact(shape, source, sourceFirst, destination, destinationFirst, count, queue());
     checkLaunch();
   }
   void packPage(const AttentionShape& shape, std::span<const ExactSpan> source,
                 const PageFormat& format, QuantSolver solver, std::byte* page) override {
-    launchPackPage(shape, spanList(source), format, solver, page, stream_);
+    leaveStep();  // it also clears memory, and steps that pack are rare
+    launchPackPage(shape, spanList(source), format, solver, page, queue());
     checkLaunch();
   }
   void unpackPage(const AttentionShape& shape, const PageRef& page,
                   const ExactSpan& destination) override {
-    launchUnpackPage(shape, page, destination, stream_);
+    launchUnpackPage(shape, page, destination, queue());
     checkLaunch();
   }
   void attend(const AttentionShape& shape, float scoreScale, const MatrixView& queries,
               const KvView& history, const ExactSpan& chunk, std::int64_t chunkOffset,
               const MatrixView& output) override;
 
+  void beginStep() override {
+    if (usesStepGraphs_) step_.begin();
+  }
+  void endStep() override { check(step_.end(stream_)); }
+
  private:
   void transfer(std::byte* destination, const std::byte* source, std::size_t bytes,
                 cudaMemcpyKind kind) {
+    leaveStep();
     if (bytes > 0) check(cudaMemcpyAsync(destination, source, bytes, kind, stream_));
   }
   /// Keeps the first error until synchronize() reports it.
   void check(cudaError_t error) {
     if (error != cudaSuccess && fault_.empty()) fault_ = cudaGetErrorString(error);
   }
+  /// Where launches go: to the stream, or to the step at hand.
+  LaunchQueue queue() { return {stream_, step_.recorder()}; }
+  /// Starts what the step at hand has gathered; for what is not a launch.
+  void leaveStep() {
+    if (step_.isOpen()) check(step_.leave(stream_));
+  }
   void checkLaunch() { check(cudaGetLastError()); }
   static SpanList spanList(std::span<const ExactSpan> spans);
 
   int device_;
   DeviceFacts facts_;
+  bool usesStepGraphs_;
   cudaStream_t stream_ = nullptr;
   std::string fault_;
   std::atomic<std::uint64_t> allocatedBytes_ = 0;
@@ -127,6 +144,7 @@ class CudaBackend final : public Backend {
   DeviceMemory counters_;      // likewise
   DecodeWorkspace decode_;
   TiledMatmul tiledMatmul_;
+  StepGraph step_;
 };
 
 constexpr std::int64_t kIdsAtOnce = 4096;
@@ -193,11 +211,13 @@ std::byte* CudaBackend::allocate(std::size_t bytes) {
 
 void CudaBackend::release(std::byte* memory, std::size_t bytes) noexcept {
   if (memory == nullptr) return;
+  leaveStep();
   cudaFree(memory);  // waits for what still uses it
   allocatedBytes_ -= bytes;
 }
 
 std::string CudaBackend::synchronize() {
+  leaveStep();
   check(cudaStreamSynchronize(stream_));
   return fault_;
 }
@@ -212,7 +232,7 @@ void CudaBackend::embed(const WeightView& table, std::span<const std::int32_t> i
         ids.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
     upload(staged, part.data(), part.size());
     launchEmbed(table, static_cast<const std::int32_t*>(static_cast<const void*>(staged)),
-                output.slice(first, count), stream_);
+                output.slice(first, count), queue());
     checkLaunch();
   }
 }
@@ -220,7 +240,7 @@ void CudaBackend::embed(const WeightView& table, std::span<const std::int32_t> i
 std::int32_t CudaBackend::argmax(const float* logits, std::int64_t count) {
   std::int32_t result = -1;
   launchArgmax(logits, count, static_cast<std::int32_t*>(static_cast<void*>(argmaxResult_.get())),
-               stream_);
+               queue());
   checkLaunch();
   download(std::as_writable_bytes(std::span(&result, 1)).data(), argmaxResult_.get(),
            sizeof result);
@@ -257,11 +277,11 @@ void CudaBackend::attend(const AttentionShape& shape, float scoreScale, const Ma
   job.queries = queries;
   job.output = output;
   if (canDecode(job)) {
-    launchDecodeAttention(job, decode_, stream_);
+    launchDecodeAttention(job, decode_, queue());
   } else if (canPrefill(job)) {
-    launchPrefillAttention(job, facts_.mostSharedBytes >= kLargeSharedBytes, stream_);
+    launchPrefillAttention(job, facts_.mostSharedBytes >= kLargeSharedBytes, queue());
   } else {
-    launchPlainAttention(job, stream_);
+    launchPlainAttention(job, queue());
   }
   checkLaunch();
 }
@@ -273,7 +293,8 @@ std::unique_ptr<Backend> createCudaBackend(const CudaOptions& options, std::stri
   if (!checkDevice(options.device, options.leastFreeBytes, facts, reason)) return nullptr;
   const std::string name = facts.name;
   const bool isHopperOrNewer = facts.major >= 9;
-  auto backend = std::make_unique<CudaBackend>(options.device, std::move(facts));
+  auto backend =
+      std::make_unique<CudaBackend>(options.device, std::move(facts), options.usesStepGraphs);
   TiledMatmulOptions matmul = options.matmul;
   if (isHopperOrNewer)
     matmul.workspaceBytes = std::max(matmul.workspaceBytes, kHopperWorkspaceBytes);

@@ -14,6 +14,8 @@ struct CudaOptions {
   /// A device with less free memory is not worth starting on.
   std::uint64_t leastFreeBytes = std::uint64_t{1} << 30U;
   cuda::TiledMatmulOptions matmul = {};
+  /// False: the operations of a step are launched one by one, as they come.
+  bool usesStepGraphs = true;
 };
 
 /// nullptr where this machine cannot run it; `reason` is then one sentence for people. Never throws

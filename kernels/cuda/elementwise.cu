@@ -122,34 +122,34 @@ __global__ void __launch_bounds__(1024)
 }  // namespace
 
 void launchEmbed(const WeightView& table, const std::int32_t* ids, const MatrixView& output,
-                 cudaStream_t stream) {
+                 const LaunchQueue& queue) {
   if (output.rows == 0) return;
-  launch(embedKernel, gridFor(output.rows, output.cols), kThreads, 0, stream, table, ids, output);
+  launch(embedKernel, gridFor(output.rows, output.cols), kThreads, 0, queue, table, ids, output);
 }
 
 void launchRmsNorm(const MatrixView& input, const float* weight, float epsilon,
-                   const MatrixView& output, cudaStream_t stream) {
+                   const MatrixView& output, const LaunchQueue& queue) {
   if (input.rows == 0) return;
-  launch(rmsNormKernel, static_cast<unsigned>(input.rows), kThreads, 0, stream, input, weight,
+  launch(rmsNormKernel, static_cast<unsigned>(input.rows), kThreads, 0, queue, input, weight,
          epsilon, output);
 }
 
 void launchRope(const MatrixView& heads, std::int64_t headDim, const float* cosSin,
-                cudaStream_t stream) {
+                const LaunchQueue& queue) {
   if (heads.rows == 0) return;
-  launch(ropeKernel, gridFor(heads.rows, heads.cols / 2), kThreads, 0, stream, heads, headDim / 2,
+  launch(ropeKernel, gridFor(heads.rows, heads.cols / 2), kThreads, 0, queue, heads, headDim / 2,
          cosSin);
 }
 
-void launchSiluMultiply(const MatrixView& gate, const MatrixView& up, cudaStream_t stream) {
+void launchSiluMultiply(const MatrixView& gate, const MatrixView& up, const LaunchQueue& queue) {
   if (gate.rows == 0) return;
-  launch(siluMultiplyKernel, gridFor(gate.rows, gate.cols), kThreads, 0, stream, gate, up);
+  launch(siluMultiplyKernel, gridFor(gate.rows, gate.cols), kThreads, 0, queue, gate, up);
 }
 
 void launchArgmax(const float* logits, std::int64_t count, std::int32_t* result,
-                  cudaStream_t stream) {
+                  const LaunchQueue& queue) {
   const unsigned threads = count <= kThreads ? kThreads : 1024;
-  launch(argmaxKernel, 1, threads, 0, stream, logits, count, result);
+  launch(argmaxKernel, 1, threads, 0, queue, logits, count, result);
 }
 
 }  // namespace longhand::kernels::cuda

@@ -115,11 +115,11 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 }  // namespace
 
-void launchHalfGemm(const HalfProduct& product, cudaStream_t stream) {
+void launchHalfGemm(const HalfProduct& product, const LaunchQueue& queue) {
   if (product.nTokens == 0 || product.nRows == 0) return;
   const dim3 grid(static_cast<unsigned>(ceilDivide<std::int64_t>(product.nRows, kBlockRows)),
                   static_cast<unsigned>(ceilDivide<std::int64_t>(product.nTokens, kBlockTokens)));
-  launch(halfGemmKernel, grid, kThreads, 0, stream, static_cast<const __half*>(product.input),
+  launch(halfGemmKernel, grid, kThreads, 0, queue, static_cast<const __half*>(product.input),
          static_cast<const __half*>(product.weight), product);
 }
 

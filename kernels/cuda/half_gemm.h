@@ -3,10 +3,9 @@
 // down to once a tile of the weight is expanded. cuBLAS makes it where it is installed; our own
 // kernel makes it everywhere else, and in the tests.
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
+#include "kernels/cuda/launch_queue.h"
 #include "kernels/types.h"
 
 namespace longhand::kernels::cuda {
@@ -27,6 +26,6 @@ struct HalfProduct {
 };
 
 /// Our own kernel: 128 x 128 outputs a block, mma.m16n8k16. Any device.
-void launchHalfGemm(const HalfProduct& product, cudaStream_t stream);
+void launchHalfGemm(const HalfProduct& product, const LaunchQueue& queue);
 
 }  // namespace longhand::kernels::cuda

@@ -44,39 +44,38 @@ bool isAligned(const ExactSpan& span, std::size_t bytes) {
 
 template <class T>
 void copyAs(const AttentionShape& shape, const ExactSpan& source, const ExactSpan& destination,
-            std::int64_t count, cudaStream_t stream) {
+            std::int64_t count, const LaunchQueue& queue) {
   const auto unit = static_cast<std::int64_t>(sizeof(T));
   const auto tokenUnits = static_cast<std::int64_t>(bytesOf(source.type, shape.headDim)) / unit;
   const std::int64_t perHead = count * tokenUnits;
   const dim3 grid(static_cast<unsigned>(ceilDivide<std::int64_t>(perHead, kThreads)),
                   static_cast<unsigned>(shape.nKvHeads), 2);
-  launch(copyExactKernel<T>, grid, kThreads, 0, stream, source, destination, perHead,
+  launch(copyExactKernel<T>, grid, kThreads, 0, queue, source, destination, perHead,
          source.tokenCapacity * tokenUnits, destination.tokenCapacity * tokenUnits);
 }
 
 }  // namespace
 
 void launchStoreExact(const AttentionShape& shape, const MatrixView& keys, const MatrixView& values,
-                      const ExactSpan& span, std::int64_t firstToken, cudaStream_t stream) {
+                      const ExactSpan& span, std::int64_t firstToken, const LaunchQueue& queue) {
   if (keys.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(ceilDivide<std::int64_t>(keys.cols, kThreads)),
                   static_cast<unsigned>(keys.rows < kMostRowBlocks ? keys.rows : kMostRowBlocks),
                   2);
-  launch(storeExactKernel, grid, kThreads, 0, stream, keys, values, span, firstToken,
-         shape.headDim);
+  launch(storeExactKernel, grid, kThreads, 0, queue, keys, values, span, firstToken, shape.headDim);
 }
 
 void launchCopyExact(const AttentionShape& shape, const ExactSpan& source, std::int64_t sourceFirst,
                      const ExactSpan& destination, std::int64_t destinationFirst,
-                     std::int64_t count, cudaStream_t stream) {
+                     std::int64_t count, const LaunchQueue& queue) {
   if (count == 0) return;
   const ExactSpan from = source.slice(sourceFirst, count, shape.headDim);
   const ExactSpan to = destination.slice(destinationFirst, count, shape.headDim);
   const std::size_t tokenBytes = bytesOf(source.type, shape.headDim);
   if (tokenBytes % 16 == 0 && isAligned(from, 16) && isAligned(to, 16)) {
-    copyAs<uint4>(shape, from, to, count, stream);
+    copyAs<uint4>(shape, from, to, count, queue);
   } else {
-    copyAs<std::uint16_t>(shape, from, to, count, stream);
+    copyAs<std::uint16_t>(shape, from, to, count, queue);
   }
 }
 

@@ -38,13 +38,13 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 }  // namespace
 
 void launchPlainMatmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,
-                       bool accumulate, cudaStream_t stream) {
+                       bool accumulate, const LaunchQueue& queue) {
   if (input.rows == 0) return;
   constexpr std::int64_t kMostBlocks = 65535;
   const std::int64_t tokenBlocks = ceilDivide<std::int64_t>(input.rows, kTokens);
   const dim3 grid(static_cast<unsigned>(ceilDivide<std::int64_t>(weight.rows, kWarps)),
                   static_cast<unsigned>(tokenBlocks < kMostBlocks ? tokenBlocks : kMostBlocks));
-  launch(plainMatmulKernel, grid, kWarps * kWarpSize, 0, stream, input, weight, output, accumulate);
+  launch(plainMatmulKernel, grid, kWarps * kWarpSize, 0, queue, input, weight, output, accumulate);
 }
 
 }  // namespace longhand::kernels::cuda

@@ -2,10 +2,9 @@
 // Matrix products with weights of any type and any number of tokens; shapes as in
 // kernels/backend.h.
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 
+#include "kernels/cuda/launch_queue.h"
 #include "kernels/types.h"
 
 namespace longhand::kernels::cuda {
@@ -20,7 +19,7 @@ bool canNf4Matvec(const MatrixView& input, const WeightView& weight, std::size_t
 /// At the speed of memory. Inputs are taken exactly (two halves each), the codebook as halves: each
 /// weight is off by up to 2^-12 of itself.
 void launchNf4Matvec(const MatrixView& input, const WeightView& weight, const MatrixView& output,
-                     bool accumulate, cudaStream_t stream);
+                     bool accumulate, const LaunchQueue& queue);
 
 /// True for 1 to 8 tokens and F16, BF16 or int8 weights, 16-byte aligned, whose rows are whole
 /// vectors of 16 bytes.
@@ -28,11 +27,11 @@ bool canRowMatvec(const MatrixView& input, const WeightView& weight);
 
 /// At the speed of memory, in float.
 void launchRowMatvec(const MatrixView& input, const WeightView& weight, const MatrixView& output,
-                     bool accumulate, cudaStream_t stream);
+                     bool accumulate, const LaunchQueue& queue);
 
 /// output = input * weight^T (+ output with `accumulate`): any shape, type and alignment. The path
 /// of last resort, also the slow twin of the others on the device.
 void launchPlainMatmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,
-                       bool accumulate, cudaStream_t stream);
+                       bool accumulate, const LaunchQueue& queue);
 
 }  // namespace longhand::kernels::cuda

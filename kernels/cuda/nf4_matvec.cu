@@ -241,15 +241,14 @@ __global__ void __launch_bounds__(kThreads, kTokenTiles == 1 ? 2 : 1)
 }
 
 template <int kTokenTiles>
-void launchAs(const MatvecJob& job, cudaStream_t stream) {
+void launchAs(const MatvecJob& job, const LaunchQueue& queue) {
   const int nTokens = static_cast<int>(job.input.rows);
   const int bytes = dynamicBytesFor(nTokens);
   // The warps' sums take the place of the inputs.
   static_assert(kWarps * kRows * 4 * 4 <= dynamicBytesFor(1) - kTableBytes);
-  cudaFuncSetAttribute(reinterpret_cast<const void*>(nf4MatvecKernel<kTokenTiles>),
-                       cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  queue.allowShared(reinterpret_cast<const void*>(nf4MatvecKernel<kTokenTiles>), bytes);
   const auto blocks = static_cast<unsigned>(ceilDivide<std::int64_t>(job.weight.rows, kRows));
-  launch(nf4MatvecKernel<kTokenTiles>, blocks, kThreads, static_cast<std::size_t>(bytes), stream,
+  launch(nf4MatvecKernel<kTokenTiles>, blocks, kThreads, static_cast<std::size_t>(bytes), queue,
          job);
 }
 
@@ -265,13 +264,13 @@ bool canNf4Matvec(const MatrixView& input, const WeightView& weight, std::size_t
 }
 
 void launchNf4Matvec(const MatrixView& input, const WeightView& weight, const MatrixView& output,
-                     bool accumulate, cudaStream_t stream) {
+                     bool accumulate, const LaunchQueue& queue) {
   if (input.rows == 0) return;
   const MatvecJob job{input, weight, output, accumulate};
   if (input.rows <= 4) {
-    launchAs<1>(job, stream);
+    launchAs<1>(job, queue);
   } else {
-    launchAs<2>(job, stream);
+    launchAs<2>(job, queue);
   }
 }
 

@@ -232,26 +232,26 @@ unsigned blocksFor(std::int64_t threads) {
 }  // namespace
 
 void launchPackPage(const AttentionShape& shape, const SpanList& source, const PageFormat& format,
-                    QuantSolver solver, std::byte* page, cudaStream_t stream) {
+                    QuantSolver solver, std::byte* page, const LaunchQueue& queue) {
   const int nKvHeads = static_cast<int>(shape.nKvHeads);
   const int headDim = static_cast<int>(shape.headDim);
   const PackJob job{source, format,   solver, pageParts(format, nKvHeads, headDim),
                     page,   nKvHeads, headDim};
   // Padding too, so that equal tokens give equal pages, byte for byte (session files, checksums).
-  cudaMemsetAsync(page, 0, job.parts.totalBytes, stream);
+  cudaMemsetAsync(page, 0, job.parts.totalBytes, queue.stream());
   const dim3 grid(static_cast<unsigned>(nKvHeads),
                   static_cast<unsigned>(ceilDivide(headDim, kChunk)), 2);
-  launch(packKernel, grid, kThreads, 0, stream, job);
+  launch(packKernel, grid, kThreads, 0, queue, job);
 }
 
 void launchUnpackPage(const AttentionShape& shape, const PageRef& page,
-                      const ExactSpan& destination, cudaStream_t stream) {
+                      const ExactSpan& destination, const LaunchQueue& queue) {
   if (page.nTokens == 0) return;
   const int headDim = static_cast<int>(shape.headDim);
   const PageParts parts = pageParts(page.format, static_cast<int>(shape.nKvHeads), headDim);
   const dim3 grid(blocksFor(page.nTokens * shape.headDim), static_cast<unsigned>(shape.nKvHeads),
                   2);
-  launch(unpackKernel, grid, kThreads, 0, stream, page, parts, destination, headDim);
+  launch(unpackKernel, grid, kThreads, 0, queue, page, parts, destination, headDim);
 }
 
 }  // namespace longhand::kernels::cuda

@@ -2,8 +2,7 @@
 // Pages from exact tokens and back. Results equal kernels/quantizer.h bit for bit (hqq on a device:
 // up to the last place of its powf).
 
-#include <cuda_runtime_api.h>
-
+#include "kernels/cuda/launch_queue.h"
 #include "kernels/cuda/span_list.h"
 #include "kernels/kv_types.h"
 
@@ -11,9 +10,9 @@ namespace longhand::kernels::cuda {
 
 /// `source` holds format.groupSize tokens; `page` has room for the format, 64-byte aligned.
 void launchPackPage(const AttentionShape& shape, const SpanList& source, const PageFormat& format,
-                    QuantSolver solver, std::byte* page, cudaStream_t stream);
+                    QuantSolver solver, std::byte* page, const LaunchQueue& queue);
 
 void launchUnpackPage(const AttentionShape& shape, const PageRef& page,
-                      const ExactSpan& destination, cudaStream_t stream);
+                      const ExactSpan& destination, const LaunchQueue& queue);
 
 }  // namespace longhand::kernels::cuda

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "kernels/cuda/launch_queue.h"
+
 namespace longhand::kernels::cuda {
 
 template <class T>
@@ -23,16 +25,25 @@ using Same = T;
   type* const name = reinterpret_cast<type*>(name##Bytes)
 #endif
 
-/// kernel<<<grid, block, dynamicSharedBytes, stream>>>(arguments...). Errors: cudaGetLastError().
+/// kernel<<<grid, block, dynamicSharedBytes, stream>>>(arguments...), or an entry of the queue's
+/// list. Errors: cudaGetLastError().
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamicSharedBytes,
-            cudaStream_t stream, Arguments&&... arguments) {
+            const LaunchQueue& queue, Arguments&&... arguments) {
 #ifdef LONGHAND_CUDA_ON_CPU
-  cuda_on_cpu::launch(kernel, grid, block, dynamicSharedBytes, stream,
+  cuda_on_cpu::registerKernel(kernel);
+#endif
+  if (LaunchList* const list = queue.list(); list != nullptr) {
+    list->add(reinterpret_cast<const void*>(kernel), grid, block, dynamicSharedBytes,
+              static_cast<Parameters>(arguments)...);
+    return;
+  }
+#ifdef LONGHAND_CUDA_ON_CPU
+  cuda_on_cpu::launch(kernel, grid, block, dynamicSharedBytes, queue.stream(),
                       std::forward<Arguments>(arguments)...);
 #else
   // clang-format off
-  kernel<<<grid, block, dynamicSharedBytes, stream>>>(static_cast<Parameters>(arguments)...);
+  kernel<<<grid, block, dynamicSharedBytes, queue.stream()>>>(static_cast<Parameters>(arguments)...);
   // clang-format on
 #endif
 }

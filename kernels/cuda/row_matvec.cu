@@ -136,16 +136,16 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 }
 
 template <DataType kType>
-void launchAs(const MatvecJob& job, cudaStream_t stream) {
+void launchAs(const MatvecJob& job, const LaunchQueue& queue) {
   const auto blocks =
       static_cast<unsigned>(ceilDivide<std::int64_t>(job.weight.rows, kWarps * kRows));
   constexpr int kThreads = kWarps * kWarpSize;
   if (job.input.rows == 1) {
-    launch(rowMatvecKernel<kType, 1>, blocks, kThreads, 0, stream, job);
+    launch(rowMatvecKernel<kType, 1>, blocks, kThreads, 0, queue, job);
   } else if (job.input.rows <= 4) {
-    launch(rowMatvecKernel<kType, 4>, blocks, kThreads, 0, stream, job);
+    launch(rowMatvecKernel<kType, 4>, blocks, kThreads, 0, queue, job);
   } else {
-    launch(rowMatvecKernel<kType, 8>, blocks, kThreads, 0, stream, job);
+    launch(rowMatvecKernel<kType, 8>, blocks, kThreads, 0, queue, job);
   }
 }
 
@@ -161,18 +161,18 @@ bool canRowMatvec(const MatrixView& input, const WeightView& weight) {
 }
 
 void launchRowMatvec(const MatrixView& input, const WeightView& weight, const MatrixView& output,
-                     bool accumulate, cudaStream_t stream) {
+                     bool accumulate, const LaunchQueue& queue) {
   if (input.rows == 0) return;
   const bool hasAlignedInput =
       reinterpret_cast<std::uintptr_t>(input.data) % 16 == 0 && input.stride % 4 == 0;
   const MatvecJob job{input, weight, output, accumulate, hasAlignedInput};
   switch (weight.type) {
     case DataType::kF16:
-      return launchAs<DataType::kF16>(job, stream);
+      return launchAs<DataType::kF16>(job, queue);
     case DataType::kBF16:
-      return launchAs<DataType::kBF16>(job, stream);
+      return launchAs<DataType::kBF16>(job, queue);
     default:
-      return launchAs<DataType::kInt8>(job, stream);
+      return launchAs<DataType::kInt8>(job, queue);
   }
 }
 

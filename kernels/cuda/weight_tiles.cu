@@ -134,25 +134,25 @@ unsigned blocksFor(std::int64_t numbers) {
 
 template <DataType kType>
 void launchExpandBlocks(const WeightView& weight, std::int64_t firstRow, std::int64_t nRows,
-                        __half* output, cudaStream_t stream) {
+                        __half* output, const LaunchQueue& queue) {
   static_assert(kThreads == kCodePairs);
   const std::int64_t nNumbers = nRows * weight.cols;
-  launch(expandBlocksKernel<kType>, blocksFor(nNumbers), kThreads, 0, stream, weight,
+  launch(expandBlocksKernel<kType>, blocksFor(nNumbers), kThreads, 0, queue, weight,
          firstRow * weight.cols, nNumbers, output);
 }
 
 }  // namespace
 
 void launchRoundRows(const MatrixView& input, std::int64_t depth, void* output,
-                     cudaStream_t stream) {
+                     const LaunchQueue& queue) {
   assert(depth % kRun == 0 && depth >= input.cols);
   if (input.rows == 0) return;
-  launch(roundRowsKernel, blocksFor(input.rows * depth), kThreads, 0, stream, input, depth,
+  launch(roundRowsKernel, blocksFor(input.rows * depth), kThreads, 0, queue, input, depth,
          static_cast<__half*>(output));
 }
 
 void launchExpandWeight(const WeightView& weight, std::int64_t firstRow, std::int64_t nRows,
-                        std::int64_t depth, void* output, cudaStream_t stream) {
+                        std::int64_t depth, void* output, const LaunchQueue& queue) {
   assert(depth % kRun == 0 && depth >= weight.cols);
   if (nRows == 0) return;
   auto* const halves = static_cast<__half*>(output);
@@ -161,18 +161,18 @@ void launchExpandWeight(const WeightView& weight, std::int64_t firstRow, std::in
     static_assert(kNf4BlockSize == kInt8BlockSize);
     switch (weight.type) {
       case DataType::kNf4:
-        return launchExpandBlocks<DataType::kNf4>(weight, firstRow, nRows, halves, stream);
+        return launchExpandBlocks<DataType::kNf4>(weight, firstRow, nRows, halves, queue);
       case DataType::kInt8:
-        return launchExpandBlocks<DataType::kInt8>(weight, firstRow, nRows, halves, stream);
+        return launchExpandBlocks<DataType::kInt8>(weight, firstRow, nRows, halves, queue);
       case DataType::kBF16:
-        return launchExpandBlocks<DataType::kBF16>(weight, firstRow, nRows, halves, stream);
+        return launchExpandBlocks<DataType::kBF16>(weight, firstRow, nRows, halves, queue);
       case DataType::kF32:
-        return launchExpandBlocks<DataType::kF32>(weight, firstRow, nRows, halves, stream);
+        return launchExpandBlocks<DataType::kF32>(weight, firstRow, nRows, halves, queue);
       case DataType::kF16:
         break;  // is multiplied where it lies
     }
   }
-  launch(expandAnyKernel, blocksFor(nRows * depth), kThreads, 0, stream, weight, firstRow, nRows,
+  launch(expandAnyKernel, blocksFor(nRows * depth), kThreads, 0, queue, weight, firstRow, nRows,
          depth, halves);
 }
 

@@ -3,23 +3,22 @@
 // `depth`, a multiple of kHalfRowMultiple. Numbers beyond the range of halves become +-65504; NaN
 // stays. Everything is queued on the stream.
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
+#include "kernels/cuda/launch_queue.h"
 #include "kernels/types.h"
 
 namespace longhand::kernels::cuda {
 
 void launchRoundRows(const MatrixView& input, std::int64_t depth,
                      void* output,  // half [input.rows, depth], 16-byte aligned
-                     cudaStream_t stream);
+                     const LaunchQueue& queue);
 
 /// Rows [firstRow, firstRow + nRows) of a weight of any type, shape and alignment; fastest where
 /// rows hold whole blocks of 64 and `weight.data` is 16-byte aligned.
 void launchExpandWeight(const WeightView& weight, std::int64_t firstRow, std::int64_t nRows,
                         std::int64_t depth,
                         void* output,  // half [nRows, depth], 16-byte aligned
-                        cudaStream_t stream);
+                        const LaunchQueue& queue);
 
 }  // namespace longhand::kernels::cuda

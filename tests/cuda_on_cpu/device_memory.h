@@ -31,6 +31,7 @@ struct DeviceFailures {
   /// The allocation with this number (device or pinned) finds no room; 1: the next, 0: none.
   std::atomic<int> allocation{0};
   std::atomic<int> launch{0};  // the kernel with this number faults; likewise
+  std::atomic<int> graph{0};   // the graph with this number cannot be instantiated; likewise
 };
 
 /// What the device holds and has done. Any thread may read it.
@@ -44,6 +45,9 @@ struct DeviceCounters {
   std::atomic<int> nLaunches{0};
   std::atomic<int> nSynchronizations{0};  // of a stream or an event, by the host
   std::atomic<int> nResets{0};
+  std::atomic<int> nGraphs{0};         // instantiated, in all
+  std::atomic<int> nGraphLaunches{0};  // their kernels count in nLaunches, too
+  std::atomic<int> nNodeUpdates{0};
   std::atomic<std::uint64_t> pageableUploadBytes{0};  // from memory that is not pinned
   std::atomic<std::uint64_t> pinnedUploadBytes{0};
 };

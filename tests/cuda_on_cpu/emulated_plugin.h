@@ -39,6 +39,7 @@ class EmulatedPlugin {
     device_->settings = {};
     device_->failures.allocation = 0;
     device_->failures.launch = 0;
+    device_->failures.graph = 0;
   }
 
   std::string file_;

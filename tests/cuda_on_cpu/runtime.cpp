@@ -2,6 +2,8 @@
 // at once, in the order of the calls. Copies that leave a device allocation are refused, as a GPU's
 // memory protection would.
 
+#include "tests/cuda_on_cpu/runtime.h"
+
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
@@ -28,13 +30,8 @@ thread_local cudaError_t lastError = cudaSuccess;
 
 DeviceCounters& counters() { return emulatedDevice().counters; }
 
-cudaError_t report(cudaError_t error) {
-  if (error != cudaSuccess) lastError = error;
-  return error;
-}
-
-/// What every call begins with.
-cudaError_t requireWorkingDevice() { return report(stickyError.load()); }
+using runtime::report;
+using runtime::requireWorkingDevice;
 
 cudaError_t requireDriver() {
   const DeviceSettings& settings = emulatedDevice().settings;
@@ -44,13 +41,7 @@ cudaError_t requireDriver() {
   return settings.nDevices > 0 ? cudaSuccess : report(cudaErrorNoDevice);
 }
 
-/// Counts one thing down; true when it reaches its end.
-bool countsDown(std::atomic<int>& number) {
-  int now = number.load();
-  while (now > 0 && !number.compare_exchange_weak(now, now - 1)) {
-  }
-  return now == 1;
-}
+using runtime::countsDown;
 
 /// The allocation that `address` lies in, or the end.
 std::map<const std::byte*, std::size_t>::const_iterator find(
@@ -92,6 +83,20 @@ cudaError_t dropHandle(void* handle) {
 
 }  // namespace
 
+cudaError_t runtime::report(cudaError_t error) {
+  if (error != cudaSuccess) lastError = error;
+  return error;
+}
+
+cudaError_t runtime::requireWorkingDevice() { return report(stickyError.load()); }
+
+bool runtime::countsDown(std::atomic<int>& number) {
+  int now = number.load();
+  while (now > 0 && !number.compare_exchange_weak(now, now - 1)) {
+  }
+  return now == 1;
+}
+
 EmulatedDevice& emulatedDevice() {
   static EmulatedDevice device;
   return device;
@@ -109,6 +114,7 @@ bool beginLaunch() {
 }  // namespace longhand::cuda_on_cpu
 
 using namespace longhand::cuda_on_cpu;
+using namespace longhand::cuda_on_cpu::runtime;
 
 extern "C" {
 
