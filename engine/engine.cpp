@@ -73,7 +73,8 @@ struct Engine::Impl {
 
   explicit Impl(const EngineOptions& optionsIn)
       : options(optionsIn),
-        chosen(createBackend({optionsIn.threads, optionsIn.cpuPath, optionsIn.backend, optionsIn.cudaPlugin})),
+        chosen(createBackend(
+            {optionsIn.threads, optionsIn.cpuPath, optionsIn.backend, optionsIn.cudaPlugin})),
         backend(chosen.backend.get()),
         description(backend->description()) {}
 

@@ -94,8 +94,8 @@ class KernelBench {
         scope_(interrupt),
         config_(options.modelConfig()),
         shape_(attentionShape(config_)),
-        chosen_(createBackend(
-            {options.model.threads, options.model.cpuPath, options.model.backend, {}})),
+        chosen_(createBackend({options.model.threads, options.model.cpuPath, options.model.backend,
+                               options.model.cudaPlugin})),
         backend_(chosen_.backend.get()) {}
 
   std::vector<KernelRow> run() {

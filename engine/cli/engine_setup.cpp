@@ -18,6 +18,7 @@ EngineOptions engineOptions(const ModelOptions& model, const CacheOptions& cache
   options.threads = model.threads;
   options.cpuPath = model.cpuPath;
   options.backend = model.backend;
+  options.cudaPlugin = model.cudaPlugin;
   options.chunkTokens = model.chunkTokens;
   options.rope = model.rope(config.rope);
   return options;

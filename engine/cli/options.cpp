@@ -127,6 +127,11 @@ void ModelOptions::addTo(CLI::App& command) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str()
       ->group(kModelGroup);
+  command
+      .add_option("--cuda-plugin", cudaPlugin,
+                  "The plug-in for --backend cuda; else looked for beside the program")
+      ->type_name("FILE")
+      ->group(kModelGroup);
   command.add_option("--cpu-path", cpuPath, "Instruction set of the kernels")
       ->check(CLI::IsMember(
           {"auto", "portable", "avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16"}))

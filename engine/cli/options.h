@@ -34,6 +34,7 @@ struct ModelOptions {
   int threads = 0;
   std::string cpuPath = "auto";
   std::string backend = "auto";
+  std::string cudaPlugin;  // empty: looked for
   std::string ropeScaling;
   std::optional<double> ropeFactor;
   std::optional<std::int64_t> ropeOriginalLength;

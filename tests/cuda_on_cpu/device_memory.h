@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tests/cuda_on_cpu/options.h"
+
 namespace longhand::cuda_on_cpu {
 
 /// What the device says of itself; tests change it before they create a backend.
@@ -57,6 +59,7 @@ struct EmulatedDevice {
   DeviceSettings settings;
   DeviceFailures failures;
   DeviceCounters counters;
+  Options& kernelOptions = options;  // how its kernels run
 };
 EmulatedDevice& emulatedDevice();
 

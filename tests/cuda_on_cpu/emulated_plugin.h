@@ -32,11 +32,13 @@ class EmulatedPlugin {
   EmulatedDevice& device() const { return *device_; }
   DeviceSettings& settings() const { return device_->settings; }
   DeviceFailures& failures() const { return device_->failures; }
+  Options& kernelOptions() const { return device_->kernelOptions; }
   DeviceCounters& counters() const { return device_->counters; }
 
  private:
   void renew() const {
     device_->settings = {};
+    device_->kernelOptions = {};
     device_->failures.allocation = 0;
     device_->failures.launch = 0;
     device_->failures.graph = 0;

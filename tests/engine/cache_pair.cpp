@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/cpu/cpu_kv.h"
 #include "kernels/cpu/cpu_path.h"
@@ -28,10 +29,15 @@ float evenNumber(std::uint64_t stream, std::uint64_t index) {
 
 CachePair::CachePair(const kernels::AttentionShape& shape, const engine::KvCacheConfig& config,
                      kernels::CpuPath path)
+    : CachePair(shape, config, kernels::createCpuBackend({1, path})) {
+  hasIntegers_ = kernels::kvKernelsFor(kernels::resolvePath(path)).attendsByIntegers &&
+                 shape.nHeads / shape.nKvHeads <= kernels::kMaxDirectQueries;
+}
+
+CachePair::CachePair(const kernels::AttentionShape& shape, const engine::KvCacheConfig& config,
+                     std::unique_ptr<kernels::Backend> backend)
     : shape_(shape),
-      inner_(kernels::createCpuBackend({1, path})),
-      hasIntegers_(kernels::kvKernelsFor(kernels::resolvePath(path)).attendsByIntegers &&
-                   shape.nHeads / shape.nKvHeads <= kernels::kMaxDirectQueries),
+      inner_(std::move(backend)),
       backend_(*inner_),
       cache_(backend_, ledger_, shape, 1, config),
       twin_(shape, config) {}

@@ -38,6 +38,9 @@ class CachePair {
  public:
   CachePair(const kernels::AttentionShape& shape, const engine::KvCacheConfig& config,
             kernels::CpuPath path = kernels::CpuPath::kAuto);
+  /// On a backend that attends to single queries in floats, and whose memory this process can read.
+  CachePair(const kernels::AttentionShape& shape, const engine::KvCacheConfig& config,
+            std::unique_ptr<kernels::Backend> backend);
 
   engine::KvCache& cache() { return cache_; }
   const CacheTwin& twin() const { return twin_; }
@@ -69,7 +72,7 @@ class CachePair {
 
   kernels::AttentionShape shape_;
   std::unique_ptr<kernels::Backend> inner_;
-  bool hasIntegers_;  // attention to few queries rounds them where they meet codes
+  bool hasIntegers_ = false;  // attention to few queries rounds them where they meet codes
   PoisoningBackend backend_;
   engine::MemoryLedger ledger_;
   engine::KvCache cache_;

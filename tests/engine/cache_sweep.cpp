@@ -45,11 +45,21 @@ std::vector<SweepCase> sweepCases() {
   return cases;
 }
 
-std::string sweep(const SweepCase& each, std::int64_t nSteps) {
+namespace {
+
+std::unique_ptr<CachePair> makePair(const SweepCase& each, const BackendMaker& create) {
+  if (create) return std::make_unique<CachePair>(each.shape, each.config, create());
+
   constexpr kernels::CpuPath kPaths[] = {kernels::CpuPath::kAuto, kernels::CpuPath::kPortable,
                                          kernels::CpuPath::kAuto, kernels::CpuPath::kAvx2,
                                          kernels::CpuPath::kAuto};
   const kernels::CpuPath path = kPaths[each.index % 5];  // one the machine lacks falls back
+  return std::make_unique<CachePair>(each.shape, each.config, path);
+}
+
+}  // namespace
+
+std::string sweep(const SweepCase& each, std::int64_t nSteps, const BackendMaker& create) {
   const std::int64_t residual = each.config.residualLength;
   const std::int64_t group = each.config.groupSize;
   const std::set<std::int64_t> lengths = {residual - 1,         residual,         residual + 1,
@@ -58,7 +68,7 @@ std::string sweep(const SweepCase& each, std::int64_t nSteps) {
   for (const std::int64_t length : lengths) {
     const std::int64_t nTokens = each.config.sinkLength + length;
     if (nTokens < 1) continue;
-    pair = std::make_unique<CachePair>(each.shape, each.config, path);
+    pair = makePair(each, create);
     if (!pair->feed(nTokens, 2) || !pair->readsAsTheTwin()) {
       return each.name() + ", prefill of " + std::to_string(nTokens) + ": " + pair->failure();
     }

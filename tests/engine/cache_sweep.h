@@ -2,10 +2,13 @@
 // Every setting of the KV cache against the slow twin, with the lengths at which its states change.
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/kv_cache_config.h"
+#include "kernels/backend.h"
 #include "kernels/kv_types.h"
 
 namespace longhand::tests {
@@ -25,7 +28,8 @@ std::vector<SweepCase> sweepCases();
 
 /// Prefills of R-1, R, R+1, R+G-1, R+G and 2R tokens (behind the sink) into fresh caches, then
 /// `nSteps` steps of decode behind the last. Empty when all is as the slow twin's, else what is
-/// not.
-std::string sweep(const SweepCase& each, std::int64_t nSteps);
+/// not. On a CPU path that the index chooses, or on backends that `create` makes (see CachePair).
+using BackendMaker = std::function<std::unique_ptr<kernels::Backend>()>;
+std::string sweep(const SweepCase& each, std::int64_t nSteps, const BackendMaker& create = {});
 
 }  // namespace longhand::tests
