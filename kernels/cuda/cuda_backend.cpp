@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cassert>
 #include <cstring>
+#include <optional>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/device_buffer.h"
@@ -13,7 +14,9 @@
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kv_exact.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/nvml.h"
 #include "kernels/cuda/pack_page.h"
+#include "kernels/cuda/staging.h"
 #include "kernels/cuda/step_graph.h"
 #include "kernels/cuda/tiled_matmul.h"
 
@@ -22,25 +25,54 @@ namespace {
 
 using namespace cuda;
 
+/// The process has one context on the device, which all backends share and the last one takes away:
+/// the driver's share of memory goes with it, and so do faults, which otherwise stay.
+class SharedContext {
+ public:
+  explicit SharedContext(int device) : device_(device) { ++nUsers(); }
+  SharedContext(const SharedContext&) = delete;
+  SharedContext& operator=(const SharedContext&) = delete;
+  ~SharedContext() {
+    if (--nUsers() == 0 && cudaSetDevice(device_) != cudaErrorInsufficientDriver) cudaDeviceReset();
+  }
+
+ private:
+  int device_;
+
+  static std::atomic<int>& nUsers() {
+    static std::atomic<int> users{0};
+    return users;
+  }
+};
+
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, DeviceFacts facts, bool usesStepGraphs)
-      : device_(device), facts_(std::move(facts)), usesStepGraphs_(usesStepGraphs) {}
+  CudaBackend(const CudaOptions& options, std::unique_ptr<SharedContext> context,
+              std::unique_ptr<Nvml> nvml, DeviceFacts facts)
+      : device_(options.device),
+        context_(std::move(context)),
+        nvml_(std::move(nvml)),
+        facts_(std::move(facts)),
+        usesStepGraphs_(options.usesStepGraphs) {}
   ~CudaBackend() override;
 
   /// False when the device has no room for the little that the backend itself needs.
-  bool start(const TiledMatmulOptions& matmul);
+  bool start(const TiledMatmulOptions& matmul, const StagingOptions& staging);
 
   std::string description() const override;
   bool usesHostMemory() const override { return false; }
   DeviceMemoryInfo memoryInfo() const override;
+  OwnMemory ownMemory() const override { return {ownBytes_, staging_.pinnedBytes()}; }
+  std::size_t allocationGranularity() const override { return std::size_t{2} << 20U; }
   double operationsPerSecond() const override;
 
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* memory, std::size_t bytes) noexcept override;
   void upload(std::byte* destination, const std::byte* hostSource, std::size_t bytes) override {
-    transfer(destination, hostSource, bytes, cudaMemcpyHostToDevice);
+    leaveStep();
+    check(staging_.upload(destination, hostSource, bytes));
   }
+  std::span<std::byte> stagingBuffer() override { return staging_.next(); }
   void download(std::byte* hostDestination, const std::byte* source, std::size_t bytes) override {
     transfer(hostDestination, source, bytes, cudaMemcpyDeviceToHost);
     check(cudaStreamSynchronize(stream_));
@@ -133,11 +165,15 @@ class CudaBackend final : public Backend {
   static SpanList spanList(std::span<const ExactSpan> spans);
 
   int device_;
+  std::unique_ptr<SharedContext> context_;  // goes after all that is of it
+  std::unique_ptr<Nvml> nvml_;              // may be nullptr
   DeviceFacts facts_;
   bool usesStepGraphs_;
   cudaStream_t stream_ = nullptr;
   std::string fault_;
-  std::atomic<std::uint64_t> allocatedBytes_ = 0;
+  std::atomic<std::uint64_t> allocatedBytes_ = 0;  // with ownBytes_
+  std::atomic<std::uint64_t> ownBytes_ = 0;
+  Staging staging_;
   DeviceMemory ids_;           // [kIdsAtOnce] token ids of embed
   DeviceMemory argmaxResult_;  // one std::int32_t
   DeviceMemory partials_;      // of decode attention
@@ -153,7 +189,7 @@ constexpr std::size_t kLargeSharedBytes = std::size_t{160} << 10U;
 constexpr std::size_t kHopperWorkspaceBytes = std::size_t{32} << 20U;
 constexpr std::size_t kIdsBytes = kIdsAtOnce * sizeof(std::int32_t);
 
-bool CudaBackend::start(const TiledMatmulOptions& matmul) {
+bool CudaBackend::start(const TiledMatmulOptions& matmul, const StagingOptions& staging) {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   ids_ = allocateDevice(kIdsBytes);
   argmaxResult_ = allocateDevice(sizeof(std::int32_t));
@@ -172,14 +208,18 @@ bool CudaBackend::start(const TiledMatmulOptions& matmul) {
   decode_.partials = static_cast<float*>(static_cast<void*>(partials_.get()));
   decode_.finished = static_cast<unsigned*>(static_cast<void*>(counters_.get()));
   check(cudaMemsetAsync(counters_.get(), 0, kCounterBytes, stream_));
-  allocatedBytes_ += kIdsBytes + sizeof(std::int32_t) + kCounterBytes + tiledMatmul_.bytes() +
-                     static_cast<std::size_t>(decode_.nPartialFloats) * sizeof(float);
+  staging_.start(staging, stream_);
+  ownBytes_ = kIdsBytes + sizeof(std::int32_t) + kCounterBytes + tiledMatmul_.bytes() +
+              static_cast<std::size_t>(decode_.nPartialFloats) * sizeof(float);
+  allocatedBytes_ += ownBytes_;
   return fault_.empty();
 }
 
 CudaBackend::~CudaBackend() {
   if (stream_ == nullptr) return;
+  leaveStep();
   cudaStreamSynchronize(stream_);
+  staging_.stop();
   cudaStreamDestroy(stream_);
 }
 
@@ -193,7 +233,10 @@ DeviceMemoryInfo CudaBackend::memoryInfo() const {
   std::size_t totalBytes = 0;
   cudaSetDevice(device_);  // of the calling thread
   if (cudaMemGetInfo(&freeBytes, &totalBytes) != cudaSuccess) return {};
-  return {totalBytes, freeBytes, allocatedBytes_};
+  // With the context, where the driver says how much that is.
+  const auto use = nvml_ == nullptr ? std::nullopt : nvml_->deviceUse(facts_.pciBusId);
+  const std::uint64_t allocated = allocatedBytes_;
+  return {totalBytes, freeBytes, use ? std::max(use->ownBytes, allocated) : allocated};
 }
 
 double CudaBackend::operationsPerSecond() const {
@@ -205,7 +248,11 @@ double CudaBackend::operationsPerSecond() const {
 
 std::byte* CudaBackend::allocate(std::size_t bytes) {
   std::byte* const memory = allocateDevice(bytes).release();
-  if (memory != nullptr) allocatedBytes_ += bytes;
+  if (memory != nullptr) {
+    allocatedBytes_ += bytes;
+  } else {
+    checkLaunch();  // a broken device has no memory, either
+  }
   return memory;
 }
 
@@ -290,15 +337,19 @@ void CudaBackend::attend(const AttentionShape& shape, float scoreScale, const Ma
 
 std::unique_ptr<Backend> createCudaBackend(const CudaOptions& options, std::string& reason) {
   DeviceFacts facts;
-  if (!checkDevice(options.device, options.leastFreeBytes, facts, reason)) return nullptr;
+  auto nvml = Nvml::load();
+  auto context = std::make_unique<SharedContext>(options.device);
+  if (!checkDevice(options.device, options.leastFreeBytes, nvml.get(), facts, reason)) {
+    return nullptr;
+  }
   const std::string name = facts.name;
   const bool isHopperOrNewer = facts.major >= 9;
   auto backend =
-      std::make_unique<CudaBackend>(options.device, std::move(facts), options.usesStepGraphs);
+      std::make_unique<CudaBackend>(options, std::move(context), std::move(nvml), std::move(facts));
   TiledMatmulOptions matmul = options.matmul;
   if (isHopperOrNewer)
     matmul.workspaceBytes = std::max(matmul.workspaceBytes, kHopperWorkspaceBytes);
-  if (!backend->start(matmul)) {
+  if (!backend->start(matmul, options.staging)) {
     reason = name + " has no memory left.";
     return nullptr;
   }

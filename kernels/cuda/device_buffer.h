@@ -17,11 +17,13 @@ struct FreePinned {
 using DeviceMemory = std::unique_ptr<std::byte, FreeDevice>;
 using PinnedMemory = std::unique_ptr<std::byte, FreePinned>;
 
-/// Empty when there is no room.
+/// Empty when there is no room, or when the device is broken: then cudaGetLastError() says so.
 inline DeviceMemory allocateDevice(std::size_t bytes) {
   void* memory = nullptr;
-  if (cudaMalloc(&memory, bytes) != cudaSuccess) {
-    cudaGetLastError();  // out of memory is no fault: later calls shall not report it
+  const cudaError_t error = cudaMalloc(&memory, bytes);
+  if (error != cudaSuccess) {
+    // To have no room is no fault: later calls shall not report it.
+    if (error == cudaErrorMemoryAllocation) cudaGetLastError();
     return nullptr;
   }
   return DeviceMemory(static_cast<std::byte*>(memory));
