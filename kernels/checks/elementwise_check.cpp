@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <new>
 #include <string>
@@ -39,6 +40,13 @@ void assign(TestMatrix& to, TestMatrix& from) {
   }
 }
 
+/// Rows that can be read in vectors of 4 where the number of tokens is even and `cols` allows, else
+/// rows that cannot.
+TestMatrix rowsOf(std::int64_t nTokens, std::int64_t cols) {
+  if (nTokens % 2 == 0 && cols % 4 == 0) return {nTokens, cols, 4, 0};
+  return {nTokens, cols, 3, 1};
+}
+
 CheckResult named(CheckResult result, std::int64_t nTokens, std::int64_t cols) {
   if (result.isGood()) return result;
   result.problem =
@@ -56,7 +64,7 @@ CheckResult checkEmbed(Backend& backend, WeightForm form, std::int64_t vocab, st
   for (std::int32_t& id : ids) {
     id = static_cast<std::int32_t>(random() % static_cast<unsigned>(vocab));
   }
-  TestMatrix actual(nTokens, cols, 2, 1);
+  TestMatrix actual = rowsOf(nTokens, cols);
   TestMatrix expected(nTokens, cols);
   DeviceCopies copies(backend);
   backend.embed(copies.copy(table.view()), ids, copies.copy(actual));
@@ -69,9 +77,9 @@ CheckResult checkRmsNorm(Backend& backend, std::int64_t nTokens, std::int64_t co
                          bool isInPlace) {
   constexpr float kEpsilon = 1e-5F;
   Random random(2);
-  TestMatrix input(nTokens, cols, 3, 1);
-  TestMatrix weight(1, cols, 0, 1);
-  TestMatrix output(nTokens, cols, 1, 2);
+  TestMatrix input = rowsOf(nTokens, cols);
+  TestMatrix weight(1, cols, 0, nTokens % 2 == 0 ? 0 : 1);
+  TestMatrix output = rowsOf(nTokens, cols);
   TestMatrix expected(nTokens, cols);
   input.fill(random, 3.0F);
   weight.fill(random);
@@ -92,7 +100,7 @@ CheckResult checkRmsNorm(Backend& backend, std::int64_t nTokens, std::int64_t co
 CheckResult checkRope(Backend& backend, std::int64_t nTokens, std::int64_t headDim) {
   const std::int64_t cols = 3 * headDim;
   Random random(4);
-  TestMatrix actual(nTokens, cols, 1, 1);
+  TestMatrix actual = rowsOf(nTokens, cols);
   TestMatrix before(nTokens, cols);
   TestMatrix expected(nTokens, cols);
   TestMatrix cosSin(nTokens, headDim);
@@ -143,8 +151,8 @@ CheckResult checkSiluMultiply(Backend& backend, TestMatrix& gate, TestMatrix& up
 CheckResult checkSiluMultiply(Backend& backend, std::int64_t nTokens, std::int64_t cols,
                               float standardDeviation) {
   Random random(5);
-  TestMatrix gate(nTokens, cols, 3, 1);
-  TestMatrix up(nTokens, cols, 2);
+  TestMatrix gate = rowsOf(nTokens, cols);
+  TestMatrix up = rowsOf(nTokens, cols);
   gate.fill(random, standardDeviation);
   up.fill(random);
   return checkSiluMultiply(backend, gate, up);
@@ -173,6 +181,44 @@ CheckResult checkArgmax(Backend& backend, std::int64_t count) {
     result.add(expect(one, -1));
   }
   return result;
+}
+
+CheckResult checkTopLogits(Backend& backend, std::int64_t count, std::int64_t nBest) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Random random(static_cast<unsigned>(count * 3 + nBest));
+  std::vector<float> logits(static_cast<std::size_t>(count));
+  for (float& logit : logits) {
+    const auto kind = random() % 64;
+    const float steps = static_cast<float>(random() % 512) - 256.0F;  // so some are equal
+    logit = kind == 0   ? std::numeric_limits<float>::quiet_NaN()
+            : kind == 1 ? -kInfinity
+            : kind == 2 ? -0.0F
+                        : steps / 16.0F;
+  }
+  logits[random() % logits.size()] = kInfinity;
+  std::vector<ScoredToken> expected;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > -kInfinity) expected.push_back({logits[i], static_cast<std::int32_t>(i)});
+  }
+  std::ranges::stable_sort(expected, std::greater<>(), &ScoredToken::logit);
+  expected.resize(std::min(expected.size(), static_cast<std::size_t>(nBest)));
+
+  DeviceCopies copies(backend);
+  const float* const data = logits.data();
+  std::vector<ScoredToken> best(static_cast<std::size_t>(nBest));
+  const std::int64_t found = backend.topLogits(copies.copy(data, logits.size()), count, best);
+  const std::string name =
+      "the best " + std::to_string(nBest) + " of " + std::to_string(count) + " logits: ";
+  if (found != std::ssize(expected)) {
+    return {HUGE_VAL,
+            name + std::to_string(found) + " instead of " + std::to_string(expected.size())};
+  }
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (best[i] == expected[i]) continue;
+    return {HUGE_VAL, name + "number " + std::to_string(i) + " is " + std::to_string(best[i].id) +
+                          " instead of " + std::to_string(expected[i].id)};
+  }
+  return {};
 }
 
 CheckResult checkMemory(Backend& backend, std::size_t bytes) {

@@ -1,6 +1,7 @@
 #pragma once
 // The small operations of a backend against the slow twin: embed, rmsNorm, rope, siluMultiply,
-// argmax. Rows are unaligned and NaN lies between them. std::bad_alloc when the device has no room.
+// argmax, topLogits. Rows are unaligned, but for those of an even number of tokens; NaN lies
+// between them. std::bad_alloc when the device has no room.
 
 #include <cstdint>
 
@@ -23,6 +24,8 @@ CheckResult checkSiluMultiply(Backend& backend, std::int64_t nTokens, std::int64
 CheckResult checkSiluMultiply(Backend& backend, TestMatrix& gate, TestMatrix& up);
 /// The largest of `count` logits at several positions, also twice and with a NaN.
 CheckResult checkArgmax(Backend& backend, std::int64_t count);
+/// topLogits() of `count` logits, with equal ones, NaN and infinities among them.
+CheckResult checkTopLogits(Backend& backend, std::int64_t count, std::int64_t nBest);
 /// Bytes through upload, copy and download.
 CheckResult checkMemory(Backend& backend, std::size_t bytes);
 

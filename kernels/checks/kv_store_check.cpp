@@ -6,7 +6,10 @@
 
 #include "kernels/checks/device_copies.h"
 #include "kernels/checks/kv_scene.h"
+#include "kernels/checks/test_matrix.h"
+#include "kernels/half.h"
 #include "kernels/page_layout.h"
+#include "kernels/reference/reference_backend.h"
 #include "kernels/reference/reference_kv.h"
 
 namespace longhand::kernels::checks {
@@ -36,6 +39,13 @@ std::string textOf(std::int64_t headDim, DataType type, std::int64_t nTokens) {
          ", " + std::to_string(nTokens) + " tokens";
 }
 
+/// Number i of a span's keys.
+float readExactNumber(const ExactSpan& span, std::int64_t i) {
+  const void* const numbers = span.keys;
+  if (span.type == DataType::kF32) return static_cast<const float*>(numbers)[i];
+  return halfToFloat(static_cast<const std::uint16_t*>(numbers)[i]);
+}
+
 }  // namespace
 
 CheckResult checkStoreExact(Backend& backend, std::int64_t headDim, DataType type,
@@ -61,6 +71,66 @@ CheckResult checkStoreExact(Backend& backend, std::int64_t headDim, DataType typ
                      2);
   copies.fetch(stored);
   return compareSpans(scene.shape(), stored, expected, textOf(headDim, type, nTokens));
+}
+
+CheckResult checkRopeAndStore(Backend& backend, const AttentionShape& shape, DataType type,
+                              std::int64_t nTokens) {
+  constexpr std::int64_t kFirst = 2;
+  const std::int64_t headDim = shape.headDim;
+  const std::int64_t half = headDim / 2;
+  const bool isAligned = nTokens % 2 == 0;
+  Random random(static_cast<unsigned>(headDim + nTokens));
+  const auto rows = [&](std::int64_t cols) {
+    TestMatrix matrix(nTokens, cols, isAligned ? 4 : 3, isAligned ? 0 : 1);
+    matrix.fill(random);
+    return matrix;
+  };
+  TestMatrix queries = rows(shape.nHeads * headDim);
+  TestMatrix keys = rows(shape.nKvHeads * headDim);
+  TestMatrix values = rows(shape.nKvHeads * headDim);
+  TestMatrix cosSin(nTokens, headDim);
+  for (std::int64_t t = 0; t < nTokens; ++t) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(random() % 1000) * 0.01F;
+      cosSin.at(t, i) = std::cos(angle);
+      cosSin.at(t, half + i) = std::sin(angle);
+    }
+  }
+  KvScene scene(shape, 8);
+  const std::int64_t capacity = nTokens + 2 * kFirst;
+  const ExactSpan stored = scene.poisonedSpan(type, capacity);
+  const ExactSpan expected = scene.poisonedSpan(type, capacity);
+  TestMatrix turnedQueries = queries;
+  TestMatrix turnedKeys = keys;
+  DeviceCopies copies(backend);
+  backend.ropeAndStore(shape, copies.copy(queries), copies.copy(keys), copies.copy(values),
+                       copies.copy(cosSin).data, copies.copy(shape, stored), kFirst);
+  copies.fetch(queries);
+  copies.fetch(stored);
+  const std::unique_ptr<Backend> reference = createReferenceBackend();
+  reference->rope(turnedQueries.view(), headDim, cosSin.view().data);
+  reference->rope(turnedKeys.view(), headDim, cosSin.view().data);
+  reference->storeExact(shape, turnedKeys.view(), values.view(), expected, kFirst);
+
+  // Of numbers around 1: two products and a sum of a few roundings (elementwise_check.cpp).
+  constexpr double kTolerance = 16.0 * kUnitRoundoff;
+  const std::string name = textOf(headDim, type, nTokens);
+  CheckResult result =
+      compare(queries, turnedQueries, [](std::int64_t, std::int64_t) { return kTolerance; });
+  if (!result.isGood()) result.problem = name + ", queries: " + result.problem;
+  const std::size_t bytes = bytesOf(type, shape.nKvHeads * capacity * headDim);
+  if (!sameBytes(stored.values, expected.values, bytes)) result.add(differs(name + ", values"));
+  // A key may be the next half where it lies between two.
+  for (std::int64_t i = 0; i < shape.nKvHeads * capacity * headDim; ++i) {
+    const auto got = static_cast<double>(readExactNumber(stored, i));
+    const auto wanted = static_cast<double>(readExactNumber(expected, i));
+    if (std::isnan(got) && std::isnan(wanted)) continue;
+    const double unit = type == DataType::kF16 ? 0x1p-10 * std::abs(wanted) + 0x1p-24 : 0.0;
+    if (std::abs(got - wanted) <= unit + kTolerance) continue;
+    result.add({HUGE_VAL, name + ", key number " + std::to_string(i) + " is " +
+                              std::to_string(got) + " instead of " + std::to_string(wanted)});
+  }
+  return result;
 }
 
 CheckResult checkCopyExact(Backend& backend, std::int64_t headDim, DataType type,

@@ -13,6 +13,9 @@ namespace longhand::kernels::checks {
 /// `nTokens` rows with subnormal and infinite halves among them.
 CheckResult checkStoreExact(Backend& backend, std::int64_t headDim, DataType type,
                             std::int64_t nTokens);
+/// ropeAndStore(); aligned rows where the number of tokens is even.
+CheckResult checkRopeAndStore(Backend& backend, const AttentionShape& shape, DataType type,
+                              std::int64_t nTokens);
 CheckResult checkCopyExact(Backend& backend, std::int64_t headDim, DataType type,
                            std::int64_t nTokens);
 /// A page whose tokens lie in three spans of different types, as in a ring.

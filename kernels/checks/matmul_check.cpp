@@ -127,8 +127,8 @@ class Tolerances {
     return error;
   }
 
-  const WeightView& weight_;
-  const MatrixView& input_;
+  const WeightView weight_;
+  const MatrixView input_;
   FactorRounding rounding_;
   std::vector<double> all_;  // [tokens, rows]
 };
@@ -158,6 +158,56 @@ CheckResult compareProducts(const MatmulCase& c, FactorRounding rounding, TestMa
   return result;
 }
 
+/// A product of the checks below: its weight, what the backend made, what the twin made.
+struct Product {
+  TestWeight weight;
+  TestMatrix actual;
+  TestMatrix expected;
+
+  Product(const MatmulCase& c, std::int64_t rows, Random& random)
+      : weight(c.form, rows, c.cols, random, c.isAligned),
+        actual(c.nTokens, rows, 5, 3),
+        expected(c.nTokens, rows) {}
+};
+
+constexpr float kEpsilon = 1e-5F;
+
+/// The input of products behind a norm. Of very different sizes, since a norm makes them alike.
+struct NormedInput {
+  TestMatrix input;
+  TestMatrix weight;    // of the norm
+  TestMatrix scratch;   // for the backend
+  TestMatrix expected;  // what the twin makes of it
+
+  NormedInput(const MatmulCase& c, Random& random)
+      : input(inputOf(c, random)),
+        weight(1, c.cols, 0, c.isAligned && c.nTokens % 2 == 0 ? 0 : 1),
+        scratch(c.nTokens, c.cols, 4),
+        expected(c.nTokens, c.cols) {
+    weight.fill(random);
+    for (std::int64_t t = 0; t < c.nTokens; ++t) {
+      const float size = std::pow(30.0F, static_cast<float>(t % 4) - 1.5F);
+      for (std::int64_t i = 0; i < c.cols; ++i) input.at(t, i) *= size;
+    }
+    createReferenceBackend()->rmsNorm(input.view(), weight.view().data, kEpsilon, expected.view());
+  }
+};
+
+/// What a norm in floats adds to the error of a product: its factor is off by some cols / 8 + 8
+/// roundings (elementwise_check.cpp), and so is every number of the input.
+double normError(const WeightView& weight, const MatrixView& normed, std::int64_t t,
+                 std::int64_t r) {
+  std::vector<float> numbers(static_cast<std::size_t>(weight.cols));
+  dequantizeRow(weight, r, numbers.data());
+  const ProductSums sums = sumsOf(numbers.data(), normed.data + t * normed.stride, weight.cols);
+  return kUnitRoundoff * (static_cast<double>(weight.cols) / 8.0 + 8.0) * sums.magnitudes;
+}
+
+CheckResult named(CheckResult result, const MatmulCase& c, const char* what) {
+  if (!result.isGood()) result.problem = what + nameOf(c) + ": " + result.problem;
+  return result;
+}
+
 }  // namespace
 
 FactorRounding factorRounding(const Backend& backend, const MatmulCase& c) {
@@ -179,15 +229,9 @@ CheckResult checkMatmul(Backend& backend, const MatmulCase& c) {
 CheckResult checkMatmulEach(Backend& backend, const MatmulCase& c,
                             std::span<const std::int64_t> rowsOfEach) {
   Random random(static_cast<unsigned>(c.rows * 31 + c.cols * 7 + c.nTokens));
-  struct Product {
-    TestWeight weight;
-    TestMatrix actual;
-    TestMatrix expected;
-  };
   std::vector<Product> products;
   for (const std::int64_t rows : rowsOfEach) {
-    Product& p = products.emplace_back(Product{
-        {c.form, rows, c.cols, random, c.isAligned}, {c.nTokens, rows, 5, 3}, {c.nTokens, rows}});
+    Product& p = products.emplace_back(c, rows, random);
     for (std::int64_t t = 0; c.accumulate && t < c.nTokens; ++t) {
       for (std::int64_t r = 0; r < rows; ++r) {
         p.expected.at(t, r) = p.actual.at(t, r) = static_cast<float>(t - r) * 0.37F;
@@ -217,6 +261,83 @@ CheckResult checkMatmulEach(Backend& backend, const MatmulCase& c,
     result.add(compareProducts(c, rounding, p.actual, p.expected, input, p.weight.view()));
   }
   return result;
+}
+
+CheckResult checkNormMatmulEach(Backend& backend, const MatmulCase& c,
+                                std::span<const std::int64_t> rowsOfEach) {
+  Random random(static_cast<unsigned>(c.rows * 17 + c.cols * 5 + c.nTokens));
+  std::vector<Product> products;
+  for (const std::int64_t rows : rowsOfEach) products.emplace_back(c, rows, random);
+  NormedInput input(c, random);
+
+  DeviceCopies copies(backend);
+  std::vector<Projection> projections;
+  for (Product& p : products) {
+    projections.push_back({copies.copy(p.weight.view()), copies.copy(p.actual)});
+  }
+  backend.normMatmulEach(copies.copy(input.input), copies.copy(input.weight).data, kEpsilon,
+                         copies.copy(input.scratch), projections);
+
+  const std::unique_ptr<Backend> reference = createReferenceBackend();
+  const MatrixView normed = input.expected.view();
+  CheckResult result;
+  for (Product& p : products) {
+    copies.fetch(p.actual);
+    const WeightView weight = p.weight.view();
+    reference->matmul(normed, weight, p.expected.view(), false);
+    Tolerances tolerances(weight, normed, factorRounding(backend, c));
+    result.add(named(compare(p.actual, p.expected,
+                             [&](std::int64_t t, std::int64_t r) {
+                               const auto expected = static_cast<double>(p.expected.at(t, r));
+                               return tolerances.of(t, r, expected) +
+                                      normError(weight, normed, t, r);
+                             }),
+                     c, "norm and "));
+  }
+  return result;
+}
+
+CheckResult checkNormGateUp(Backend& backend, const MatmulCase& c) {
+  Random random(static_cast<unsigned>(c.rows * 13 + c.cols * 3 + c.nTokens));
+  Product gate(c, c.rows, random);
+  Product up(c, c.rows, random);
+  NormedInput input(c, random);
+
+  DeviceCopies copies(backend);
+  const Projection gateThere{copies.copy(gate.weight.view()), copies.copy(gate.actual)};
+  Projection upThere{copies.copy(up.weight.view()), copies.copy(up.actual)};
+  upThere.weight.codebook = gateThere.weight.codebook;  // one for the model, as the loader does it
+  backend.normGateUp(copies.copy(input.input), copies.copy(input.weight).data, kEpsilon,
+                     copies.copy(input.scratch), gateThere, upThere);
+  copies.fetch(gate.actual);
+
+  const std::unique_ptr<Backend> reference = createReferenceBackend();
+  const MatrixView normed = input.expected.view();
+  const FactorRounding rounding = factorRounding(backend, c);
+  const WeightView gateWeight = gate.weight.view();
+  const WeightView upWeight = up.weight.view();
+  reference->matmul(normed, gateWeight, gate.expected.view(), false);
+  reference->matmul(normed, upWeight, up.expected.view(), false);
+  Tolerances gateTolerances(gateWeight, normed, rounding);
+  Tolerances upTolerances(upWeight, normed, rounding);
+  TestMatrix expected(c.nTokens, c.rows);
+  for (std::int64_t t = 0; t < c.nTokens; ++t) {
+    for (std::int64_t r = 0; r < c.rows; ++r) expected.at(t, r) = gate.expected.at(t, r);
+  }
+  reference->siluMultiply(expected.view(), up.expected.view());
+  return named(compare(gate.actual, expected,
+                       [&](std::int64_t t, std::int64_t r) {
+                         const auto g = static_cast<double>(gate.expected.at(t, r));
+                         const auto u = static_cast<double>(up.expected.at(t, r));
+                         const double gateError =
+                             gateTolerances.of(t, r, g) + normError(gateWeight, normed, t, r);
+                         const double upError =
+                             upTolerances.of(t, r, u) + normError(upWeight, normed, t, r);
+                         // silu(g) is at most |g|, and its slope at most 1.1.
+                         return 1.1 * gateError * (std::abs(u) + upError) + std::abs(g) * upError +
+                                8.0 * kUnitRoundoff * std::abs(g * u);
+                       }),
+               c, "gate and up ");
 }
 
 }  // namespace longhand::kernels::checks

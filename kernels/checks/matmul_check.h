@@ -37,4 +37,10 @@ CheckResult checkMatmul(Backend& backend, const MatmulCase& c);
 CheckResult checkMatmulEach(Backend& backend, const MatmulCase& c,
                             std::span<const std::int64_t> rowsOfEach);
 
+/// normMatmulEach() likewise, of 1 to 3 weights.
+CheckResult checkNormMatmulEach(Backend& backend, const MatmulCase& c,
+                                std::span<const std::int64_t> rowsOfEach);
+/// normGateUp() of two weights [rows, cols].
+CheckResult checkNormGateUp(Backend& backend, const MatmulCase& c);
+
 }  // namespace longhand::kernels::checks

@@ -19,6 +19,7 @@
 #include "kernels/cuda/staging.h"
 #include "kernels/cuda/step_graph.h"
 #include "kernels/cuda/tiled_matmul.h"
+#include "kernels/cuda/top_logits.h"
 
 namespace longhand::kernels {
 namespace {
@@ -45,6 +46,11 @@ class SharedContext {
   }
 };
 
+constexpr std::size_t kTopBytes = kMostTopLogits * sizeof(ScoredToken);
+constexpr std::size_t kTopPartialBytes =
+    std::size_t{kMostTopBlocks} * kMostTopLogits * sizeof(std::uint64_t);
+constexpr std::size_t kTopWorkspaceBytes = kTopPartialBytes + kTopBytes + sizeof(unsigned);
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaOptions& options, std::unique_ptr<SharedContext> context,
@@ -62,7 +68,10 @@ class CudaBackend final : public Backend {
   std::string description() const override;
   bool usesHostMemory() const override { return false; }
   DeviceMemoryInfo memoryInfo() const override;
-  OwnMemory ownMemory() const override { return {ownBytes_, staging_.pinnedBytes()}; }
+  OwnMemory ownMemory() const override {
+    const std::size_t topBytes = topOnHost_ == nullptr ? 0 : kTopBytes;
+    return {ownBytes_, staging_.pinnedBytes() + topBytes};
+  }
   std::size_t allocationGranularity() const override { return std::size_t{2} << 20U; }
   double operationsPerSecond() const override;
 
@@ -90,20 +99,12 @@ class CudaBackend final : public Backend {
     checkLaunch();
   }
   void matmul(const MatrixView& input, const WeightView& weight, const MatrixView& output,
-              bool accumulate) override {
-    assert(input.rows == output.rows && input.cols == weight.cols && output.cols == weight.rows);
-    if (canNf4Matvec(input, weight, facts_.mostSharedBytes)) {
-      launchNf4Matvec(input, weight, output, accumulate, queue());
-    } else if (canRowMatvec(input, weight)) {
-      launchRowMatvec(input, weight, output, accumulate, queue());
-    } else if (input.rows > kMostMatvecTokens && tiledMatmul_.canMultiply(weight)) {
-      leaveStep();
-      tiledMatmul_.multiply(input, weight, output, accumulate);
-    } else {
-      launchPlainMatmul(input, weight, output, accumulate, queue());
-    }
-    checkLaunch();
-  }
+              bool accumulate) override;
+  void matmulEach(const MatrixView& input, std::span<const Projection> projections) override;
+  void normMatmulEach(const MatrixView& input, const float* normWeight, float epsilon,
+                      const MatrixView& normed, std::span<const Projection> projections) override;
+  void normGateUp(const MatrixView& input, const float* normWeight, float epsilon,
+                  const MatrixView& normed, const Projection& gate, const Projection& up) override;
   void rope(const MatrixView& heads, std::int64_t headDim, const float* cosSin) override {
     launchRope(heads, headDim, cosSin, queue());
     checkLaunch();
@@ -113,10 +114,18 @@ class CudaBackend final : public Backend {
     checkLaunch();
   }
   std::int32_t argmax(const float* logits, std::int64_t count) override;
+  std::int64_t topLogits(const float* logits, std::int64_t count,
+                         std::span<ScoredToken> best) override;
 
   void storeExact(const AttentionShape& shape, const MatrixView& keys, const MatrixView& values,
                   const ExactSpan& span, std::int64_t firstToken) override {
     launchStoreExact(shape, keys, values, span, firstToken, queue());
+    checkLaunch();
+  }
+  void ropeAndStore(const AttentionShape& shape, const MatrixView& queries, const MatrixView& keys,
+                    const MatrixView& values, const float* cosSin, const ExactSpan& span,
+                    std::int64_t firstToken) override {
+    launchRopeAndStore(shape, queries, keys, values, cosSin, span, firstToken, queue());
     checkLaunch();
   }
   void copyExact(const AttentionShape& shape, const ExactSpan& source, std::int64_t sourceFirst,
@@ -161,6 +170,8 @@ class CudaBackend final : public Backend {
   void leaveStep() {
     if (step_.isOpen()) check(step_.leave(stream_));
   }
+  /// One launch for products of a few tokens; false where no kernel does it.
+  bool multiplyFew(const MatvecCall& call);
   void checkLaunch() { check(cudaGetLastError()); }
   static SpanList spanList(std::span<const ExactSpan> spans);
 
@@ -179,6 +190,9 @@ class CudaBackend final : public Backend {
   DeviceMemory partials_;      // of decode attention
   DeviceMemory counters_;      // likewise
   DecodeWorkspace decode_;
+  DeviceMemory topMemory_;  // of top_
+  TopWorkspace top_;
+  PinnedMemory topOnHost_;  // ScoredToken [kMostTopLogits]
   TiledMatmul tiledMatmul_;
   StepGraph step_;
 };
@@ -201,15 +215,23 @@ bool CudaBackend::start(const TiledMatmulOptions& matmul, const StagingOptions& 
   decode_.nPartialFloats = decode_.nBlocks * kPartialFloats;
   partials_ = allocateDevice(static_cast<std::size_t>(decode_.nPartialFloats) * sizeof(float));
   counters_ = allocateDevice(kCounterBytes);
-  if (ids_ == nullptr || argmaxResult_ == nullptr || partials_ == nullptr || counters_ == nullptr ||
-      !tiledMatmul_.start(matmul, stream_)) {
+  topMemory_ = allocateDevice(kTopWorkspaceBytes);
+  if (topMemory_ == nullptr || ids_ == nullptr || argmaxResult_ == nullptr ||
+      partials_ == nullptr || counters_ == nullptr || !tiledMatmul_.start(matmul, stream_)) {
     return false;
   }
   decode_.partials = static_cast<float*>(static_cast<void*>(partials_.get()));
   decode_.finished = static_cast<unsigned*>(static_cast<void*>(counters_.get()));
   check(cudaMemsetAsync(counters_.get(), 0, kCounterBytes, stream_));
+  top_.partials = static_cast<std::uint64_t*>(static_cast<void*>(topMemory_.get()));
+  top_.best = static_cast<ScoredToken*>(static_cast<void*>(topMemory_.get() + kTopPartialBytes));
+  top_.finished =
+      static_cast<unsigned*>(static_cast<void*>(topMemory_.get() + kTopPartialBytes + kTopBytes));
+  check(cudaMemsetAsync(top_.finished, 0, sizeof(unsigned), stream_));
+  topOnHost_ = allocatePinned(kTopBytes);
   staging_.start(staging, stream_);
-  ownBytes_ = kIdsBytes + sizeof(std::int32_t) + kCounterBytes + tiledMatmul_.bytes() +
+  ownBytes_ = kIdsBytes + kTopWorkspaceBytes + sizeof(std::int32_t) + kCounterBytes +
+              tiledMatmul_.bytes() +
               static_cast<std::size_t>(decode_.nPartialFloats) * sizeof(float);
   allocatedBytes_ += ownBytes_;
   return fault_.empty();
@@ -272,6 +294,10 @@ std::string CudaBackend::synchronize() {
 void CudaBackend::embed(const WeightView& table, std::span<const std::int32_t> ids,
                         const MatrixView& output) {
   assert(std::ssize(ids) == output.rows && table.cols == output.cols);
+  if (output.rows <= kMostEmbedArguments) {
+    launchEmbedFew(table, ids, output, queue());
+    return checkLaunch();
+  }
   std::byte* const staged = ids_.get();
   for (std::int64_t first = 0; first < output.rows; first += kIdsAtOnce) {
     const std::int64_t count = std::min(kIdsAtOnce, output.rows - first);
@@ -282,6 +308,72 @@ void CudaBackend::embed(const WeightView& table, std::span<const std::int32_t> i
                 output.slice(first, count), queue());
     checkLaunch();
   }
+}
+
+void CudaBackend::matmul(const MatrixView& input, const WeightView& weight,
+                         const MatrixView& output, bool accumulate) {
+  assert(input.rows == output.rows && input.cols == weight.cols && output.cols == weight.rows);
+  const Projection projection[] = {{weight, output}};
+  MatvecCall call{input, projection};
+  call.accumulate = accumulate;
+  if (multiplyFew(call)) return;
+  if (input.rows > kMostMatvecTokens && tiledMatmul_.canMultiply(weight)) {
+    leaveStep();
+    tiledMatmul_.multiply(input, weight, output, accumulate);
+  } else {
+    launchPlainMatmul(input, weight, output, accumulate, queue());
+  }
+  checkLaunch();
+}
+
+bool CudaBackend::multiplyFew(const MatvecCall& call) {
+  if (canNf4Matvec(call, facts_.mostSharedBytes)) {
+    launchNf4Matvec(call, queue());
+  } else if (canRowMatvec(call)) {
+    launchRowMatvec(call, queue());
+  } else {
+    return false;
+  }
+  checkLaunch();
+  return true;
+}
+
+void CudaBackend::matmulEach(const MatrixView& input, std::span<const Projection> projections) {
+  if (!multiplyFew({input, projections})) Backend::matmulEach(input, projections);
+}
+
+void CudaBackend::normMatmulEach(const MatrixView& input, const float* normWeight, float epsilon,
+                                 const MatrixView& normed,
+                                 std::span<const Projection> projections) {
+  if (!multiplyFew({input, projections, normWeight, epsilon})) {
+    Backend::normMatmulEach(input, normWeight, epsilon, normed, projections);
+  }
+}
+
+void CudaBackend::normGateUp(const MatrixView& input, const float* normWeight, float epsilon,
+                             const MatrixView& normed, const Projection& gate,
+                             const Projection& up) {
+  const Projection both[] = {gate, up};
+  MatvecCall call{input, both, normWeight, epsilon};
+  call.isGated = true;
+  if (!multiplyFew(call)) {
+    Backend::normGateUp(input, normWeight, epsilon, normed, gate, up);
+  }
+}
+
+std::int64_t CudaBackend::topLogits(const float* logits, std::int64_t count,
+                                    std::span<ScoredToken> best) {
+  if (best.empty() || count == 0) return 0;
+  if (best.size() > std::size_t{kMostTopLogits}) return Backend::topLogits(logits, count, best);
+  launchTopLogits(logits, count, static_cast<int>(best.size()), top_, queue());
+  checkLaunch();
+  const void* const source = top_.best;
+  const std::span<std::byte> bytes = std::as_writable_bytes(best);
+  std::byte* const arrival = topOnHost_ == nullptr ? bytes.data() : topOnHost_.get();
+  download(arrival, static_cast<const std::byte*>(source), bytes.size());
+  if (arrival != bytes.data()) std::memcpy(bytes.data(), arrival, bytes.size());
+  const auto isMissing = [](const ScoredToken& token) { return token.id < 0; };
+  return std::ranges::find_if(best, isMissing) - best.begin();
 }
 
 std::int32_t CudaBackend::argmax(const float* logits, std::int64_t count) {

@@ -1,7 +1,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/code_tiles.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matvec_job.h"
 #include "kernels/cuda/portability.h"
 #include "kernels/cuda/ptx.h"
 #include "kernels/cuda/warp.h"
@@ -14,6 +14,10 @@
 // 8 columns of inputs, which are 4 tokens as high and low halves of floats. Each NF4 block of 64
 // has its own sum, which its absmax scales, so weights are rounded only where the codebook is
 // (2^-12).
+//
+// With a norm, a block sums up the squares of its input while its first weights are on their way:
+// 16 KB from L2 for 4096 columns, and a kernel less. Gated, half of a block's rows are the gate's
+// and half the same rows of the other weight.
 
 namespace longhand::kernels::cuda {
 namespace {
@@ -30,17 +34,13 @@ constexpr int kTileCols = kWarps * kWarpCols;
 constexpr int kInputStride = kTileCols + 32;
 constexpr int kTableBytes = 256 * kWarpSize * 4;
 
-constexpr int kStaticBytes = 256 * 4;  // the nested codebook
+constexpr int kMostTokens = 8;
+constexpr int kCodebook = 256;  // numbers of a nested codebook
+/// Two nested codebooks, and what the norm needs.
+constexpr int kStaticBytes = (2 * kCodebook + (kWarps + 1) * kMostTokens) * 4;
 
 /// Dynamic shared memory: the table, and high and low halves of a tile of each token.
 constexpr int dynamicBytesFor(int nTokens) { return kTableBytes + nTokens * 2 * kInputStride * 2; }
-
-struct MatvecJob {
-  MatrixView input;
-  WeightView weight;
-  MatrixView output;
-  bool accumulate;
-};
 
 /// table[byte][lane] = the two numbers of a byte of codes, as halves.
 __device__ __forceinline__ void fillTable(unsigned* table, const float* codebook) {
@@ -62,19 +62,22 @@ __device__ __forceinline__ float absmaxOf(const WeightView& weight, const float*
 }
 
 /// What a warp reads of one tile of columns, for its rows.
+template <bool kIsGated>
 struct WarpLoads {
   uint4 codes[kRowTiles][2];  // rows g and g + 8 of each tile: 32 columns of this lane
   float absmax[kBlocks];      // of row `lane` of the block's 32
 
-  __device__ __forceinline__ void load(const WeightView& weight, const float* nestedCodebook,
-                                       std::int64_t firstRow, int firstCol) {
+  /// Tile m is of projection `index`; gated, of projection m. Row tiles start at `firstRow`.
+  __device__ __forceinline__ void load(const MatvecJob& job, int index,
+                                       const float* nestedCodebooks, int firstRow, int firstCol) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     const int col = firstCol + 32 * (lane % 4);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
+      const WeightView& weight = job.projections[kIsGated ? m : index].weight;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const std::int64_t row = firstRow + 16 * m + 8 * half + lane / 4;
+        const std::int64_t row = firstRow + (kIsGated ? 0 : 16 * m) + 8 * half + lane / 4;
         codes[m][half] = make_uint4(0, 0, 0, 0);
         if (row < weight.rows && col < weight.cols) {
           codes[m][half] =
@@ -82,14 +85,16 @@ struct WarpLoads {
         }
       }
     }
-    const std::int64_t row = firstRow + lane;
+    const int own = kIsGated ? lane / 16 : index;
+    const WeightView& weight = job.projections[own].weight;
+    const std::int64_t row = firstRow + (kIsGated ? lane % 16 : lane);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int blockCol = firstCol + b * static_cast<int>(kNf4BlockSize);
       absmax[b] = 0.0F;
       if (row < weight.rows && blockCol < weight.cols) {
-        absmax[b] =
-            absmaxOf(weight, nestedCodebook, (row * weight.cols + blockCol) / kNf4BlockSize);
+        absmax[b] = absmaxOf(weight, nestedCodebooks + (kIsGated ? own * kCodebook : 0),
+                             (row * weight.cols + blockCol) / kNf4BlockSize);
       }
     }
   }
@@ -123,11 +128,62 @@ __device__ __forceinline__ int firstColumnOf(int block, int q) {
   return 32 * source + (q < 2 ? 0 : 16);
 }
 
-template <int kTokenTiles>
+/// partials[warp][token] = this warp's share of the squares of each row of input.
+__device__ __forceinline__ void sumSquares(const MatvecJob& job,
+                                           float (&partials)[kWarps][kMostTokens]) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int cols = static_cast<int>(job.input.cols);
+#pragma unroll 1
+  for (int token = 0; token < static_cast<int>(job.input.rows); ++token) {
+    const float* const row = job.input.data + token * job.input.stride;
+    float sum = 0.0F;
+#pragma unroll 4
+    for (int col = 4 * thread; col < cols; col += 4 * kThreads) {
+      const float4 x = loadFour(row, col, job.isAligned != 0);
+      sum += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+    }
+    sum = warpSum(sum);
+    if (thread % kWarpSize == 0) partials[thread / kWarpSize][token] = sum;
+  }
+}
+
+/// A tile of the input as high and low halves, zeros beyond the columns. A thread has 4 columns.
+__device__ __forceinline__ void stageInput(const MatvecJob& job, const float* factors, int tile,
+                                           __half* inputs) {
+  static_assert(kTileCols == 4 * kThreads);
+  const int col = 4 * static_cast<int>(threadIdx.x);
+  const bool isInside = tile + col < static_cast<int>(job.input.cols);  // cols % 64 == 0
+  const bool isAligned = job.isAligned != 0;
+  for (int token = 0; token < static_cast<int>(job.input.rows); ++token) {
+    float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    if (isInside) {
+      x = loadFour(job.input.data + token * job.input.stride, tile + col, isAligned);
+      if (job.normWeight != nullptr) {
+        const float4 w = loadFour(job.normWeight, tile + col, isAligned);
+        const float factor = factors[token];
+        x = make_float4(x.x * factor * w.x, x.y * factor * w.y, x.z * factor * w.z,
+                        x.w * factor * w.w);
+      }
+    }
+    const SplitHalf a = splitHalf(x.x);
+    const SplitHalf b = splitHalf(x.y);
+    const SplitHalf c = splitHalf(x.z);
+    const SplitHalf d = splitHalf(x.w);
+    __half* const row = inputs + 2 * token * kInputStride + col;
+    *reinterpret_cast<uint2*>(row) =
+        make_uint2(bitsOf(__halves2half2(a.high, b.high)), bitsOf(__halves2half2(c.high, d.high)));
+    *reinterpret_cast<uint2*>(row + kInputStride) =
+        make_uint2(bitsOf(__halves2half2(a.low, b.low)), bitsOf(__halves2half2(c.low, d.low)));
+  }
+}
+
+template <int kTokenTiles, bool kIsGated>
 __global__ void __launch_bounds__(kThreads, kTokenTiles == 1 ? 2 : 1)
     nf4MatvecKernel(const __grid_constant__ MatvecJob job) {
   DYN_SHARED(unsigned char, shared);
-  SHARED(nestedCodebook, float[256]);
+  SHARED(nestedCodebooks, float[2 * kCodebook]);
+  SHARED(partials, float[kWarps][kMostTokens]);
+  SHARED(factors, float[kMostTokens]);
   unsigned* const table = reinterpret_cast<unsigned*>(shared);
   __half* const inputs = reinterpret_cast<__half*>(shared + kTableBytes);  // [8 columns, stride]
   const int thread = static_cast<int>(threadIdx.x);
@@ -136,33 +192,41 @@ __global__ void __launch_bounds__(kThreads, kTokenTiles == 1 ? 2 : 1)
   const int g = lane / 4;
   const int q = lane % 4;
   const int nTokens = static_cast<int>(job.input.rows);
-  const int cols = static_cast<int>(job.weight.cols);
-  const std::int64_t firstRow = static_cast<std::int64_t>(blockIdx.x) * kRows;
+  const int cols = static_cast<int>(job.input.cols);
+  const int index = kIsGated ? 0 : projectionOfBlock(job);
+  const int firstRow =
+      (static_cast<int>(blockIdx.x) - job.firstBlocks[index]) * (kIsGated ? kRows / 2 : kRows);
 
-  fillTable(table, job.weight.codebook);
-  nestedCodebook[thread] = job.weight.absmax == nullptr ? job.weight.nestedCodebook[thread] : 0.0F;
+  fillTable(table, job.projections[index].weight.codebook);
+#pragma unroll
+  for (int i = 0; i < (kIsGated ? 2 : 1); ++i) {
+    const WeightView& weight = job.projections[index + i].weight;
+    nestedCodebooks[i * kCodebook + thread] =
+        weight.absmax == nullptr ? weight.nestedCodebook[thread] : 0.0F;
+  }
   __syncthreads();
 
   float sums[kRowTiles][kTokenTiles][4] = {};
-  WarpLoads next;
-  next.load(job.weight, nestedCodebook, firstRow, warp * kWarpCols);
+  WarpLoads<kIsGated> next;
+  next.load(job, index, nestedCodebooks, firstRow, warp * kWarpCols);
+  if (job.normWeight != nullptr) {
+    sumSquares(job, partials);
+    __syncthreads();
+    if (thread < nTokens) {
+      float sum = 0.0F;
+      for (int w = 0; w < kWarps; ++w) sum += partials[w][thread];
+      factors[thread] = 1.0F / sqrtf(sum / static_cast<float>(cols) + job.normEpsilon);
+    }
+    __syncthreads();
+  }
 #pragma unroll 1
   for (int tile = 0; tile < cols; tile += kTileCols) {
-    // Inputs of the tile as high and low halves; zeros beyond the columns.
-    for (int i = thread; i < nTokens * kTileCols; i += kThreads) {
-      const int token = i / kTileCols;
-      const int col = i % kTileCols;
-      const float x =
-          tile + col < cols ? job.input.data[token * job.input.stride + tile + col] : 0.0F;
-      const SplitHalf parts = splitHalf(x);
-      inputs[2 * token * kInputStride + col] = parts.high;
-      inputs[(2 * token + 1) * kInputStride + col] = parts.low;
-    }
-    WarpLoads now = next;
+    stageInput(job, factors, tile, inputs);
+    WarpLoads<kIsGated> now = next;
     now.exchange();
     __syncthreads();
     if (tile + kTileCols < cols) {
-      next.load(job.weight, nestedCodebook, firstRow, tile + kTileCols + warp * kWarpCols);
+      next.load(job, index, nestedCodebooks, firstRow, tile + kTileCols + warp * kWarpCols);
     }
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
@@ -228,49 +292,71 @@ __global__ void __launch_bounds__(kThreads, kTokenTiles == 1 ? 2 : 1)
     }
   }
   __syncthreads();
-  for (int i = thread; i < kRows * nTokens; i += kThreads) {
-    const int token = i / kRows;
-    const std::int64_t row = firstRow + i % kRows;
-    if (row >= job.weight.rows) continue;
+  constexpr int kOutputs = kIsGated ? kRows / 2 : kRows;
+  const auto sumOf = [&](int row, int token) {
     float sum = 0.0F;
-    for (int w = 0; w < kWarps; ++w)
-      sum += parts[(w * kRows + i % kRows) * 4 * kTokenTiles + token];
-    float& y = job.output.data[token * job.output.stride + row];
-    y = job.accumulate ? y + sum : sum;
+    for (int w = 0; w < kWarps; ++w) sum += parts[(w * kRows + row) * 4 * kTokenTiles + token];
+    return sum;
+  };
+  const Projection& projection = job.projections[index];
+  for (int i = thread; i < kOutputs * nTokens; i += kThreads) {
+    const int token = i / kOutputs;
+    const int row = i % kOutputs;
+    if (firstRow + row >= projection.weight.rows) continue;
+    float& y = projection.output.data[token * projection.output.stride + firstRow + row];
+    const float sum = sumOf(row, token);
+    if constexpr (kIsGated) {
+      y = siluProduct(sum, sumOf(kOutputs + row, token));
+    } else {
+      y = job.accumulate != 0 ? y + sum : sum;
+    }
   }
 }
 
-template <int kTokenTiles>
-void launchAs(const MatvecJob& job, const LaunchQueue& queue) {
-  const int nTokens = static_cast<int>(job.input.rows);
-  const int bytes = dynamicBytesFor(nTokens);
+template <int kTokenTiles, bool kIsGated>
+void launchAs(const MatvecCall& call, const LaunchQueue& queue) {
+  const int bytes = dynamicBytesFor(static_cast<int>(call.input.rows));
   // The warps' sums take the place of the inputs.
   static_assert(kWarps * kRows * 4 * 4 <= dynamicBytesFor(1) - kTableBytes);
-  queue.allowShared(reinterpret_cast<const void*>(nf4MatvecKernel<kTokenTiles>), bytes);
-  const auto blocks = static_cast<unsigned>(ceilDivide<std::int64_t>(job.weight.rows, kRows));
-  launch(nf4MatvecKernel<kTokenTiles>, blocks, kThreads, static_cast<std::size_t>(bytes), queue,
-         job);
+  const auto kernel = nf4MatvecKernel<kTokenTiles, kIsGated>;
+  const MatvecJob job = matvecJob(call, kIsGated ? kRows / 2 : kRows);
+  queue.allowShared(reinterpret_cast<const void*>(kernel), bytes);
+  launch(kernel, static_cast<unsigned>(job.nBlocks), kThreads, static_cast<std::size_t>(bytes),
+         queue, job);
+}
+
+template <int kTokenTiles>
+void launchTiles(const MatvecCall& call, const LaunchQueue& queue) {
+  if (call.isGated) {
+    launchAs<kTokenTiles, true>(call, queue);
+  } else {
+    launchAs<kTokenTiles, false>(call, queue);
+  }
 }
 
 }  // namespace
 
-bool canNf4Matvec(const MatrixView& input, const WeightView& weight, std::size_t mostSharedBytes) {
-  const std::int64_t nTokens = input.rows < 8 ? input.rows : 8;
+bool canNf4Matvec(const MatvecCall& call, std::size_t mostSharedBytes) {
+  if (call.input.rows > kMostTokens || !areAlike(call)) return false;
   const auto wanted =
-      static_cast<std::size_t>(dynamicBytesFor(static_cast<int>(nTokens)) + kStaticBytes);
-  return weight.type == DataType::kNf4 && input.rows <= 8 && wanted <= mostSharedBytes &&
-         weight.cols % kNf4BlockSize == 0 &&
-         reinterpret_cast<std::uintptr_t>(weight.data) % 16 == 0;
+      static_cast<std::size_t>(dynamicBytesFor(static_cast<int>(call.input.rows)) + kStaticBytes);
+  if (wanted > mostSharedBytes) return false;
+  for (const Projection& projection : call.projections) {
+    const WeightView& weight = projection.weight;
+    if (weight.type != DataType::kNf4 || weight.cols % kNf4BlockSize != 0 ||
+        !isAlignedTo16(weight.data)) {
+      return false;
+    }
+  }
+  return true;
 }
 
-void launchNf4Matvec(const MatrixView& input, const WeightView& weight, const MatrixView& output,
-                     bool accumulate, const LaunchQueue& queue) {
-  if (input.rows == 0) return;
-  const MatvecJob job{input, weight, output, accumulate};
-  if (input.rows <= 4) {
-    launchAs<1>(job, queue);
+void launchNf4Matvec(const MatvecCall& call, const LaunchQueue& queue) {
+  if (call.input.rows == 0) return;
+  if (call.input.rows <= 4) {
+    launchTiles<1>(call, queue);
   } else {
-    launchAs<2>(job, queue);
+    launchTiles<2>(call, queue);
   }
 }
 
