@@ -49,7 +49,7 @@ double attentionTolerance(const KvScene& scene, const AttentionRounding& roundin
   }
   if (rounding.hasBf16Products) relative = 0x1p-12 * 2.0 * keyNorm + 0x1p-8;
   double tolerance = relative * largest;
-  if (rounding.hasIntegers) {
+  if (rounding.hasIntegers || rounding.hasBf16Products) {
     tolerance +=
         integerError(scene.shape(), scoreScale, queries, scene.history()).tolerance(largest);
   }

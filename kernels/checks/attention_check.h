@@ -38,7 +38,7 @@ AttentionRounding attentionRounding(const Backend& backend, const AttentionShape
 /// key its page could hold (under four times as long): errors of random sign add up to about
 /// 2^-16 |q| |k| scoreScale times at most four, the largest of many to four times that: 2^-12 |k|.
 /// Probabilities and values are rounded by up to 2^-9 of themselves, and one token may have all the
-/// weight.
+/// weight. Codes of up to 4 bits meet integers there, too.
 double attentionTolerance(const KvScene& scene, const AttentionRounding& rounding, float scoreScale,
                           const MatrixView& queries);
 

@@ -15,8 +15,9 @@ double half(const std::byte* part, std::int64_t index) {
   return static_cast<double>(halfToFloat(reinterpret_cast<const std::uint16_t*>(part)[index]));
 }
 
-/// Pages of one format share the step of their probabilities up to that many tokens.
-constexpr std::int64_t kTokensOfAStep = 128;
+/// Pages of one format share the step of their probabilities up to that many tokens: 128 where few
+/// queries are attended, 256 where many are.
+constexpr std::int64_t kTokensOfAStep = 256;
 
 /// Deviation of sum_i step/2 u_i (code_i - middle), u uniform in [-1, 1].
 double deviation(double step, std::int64_t count, int nbits) {

@@ -149,8 +149,10 @@ extern const KvKernels kAvx2KvKernels;        // defined on x86 only
 extern const KvKernels kAvx512KvKernels;      // likewise
 extern const KvKernels kAvx512VnniKvKernels;  // likewise
 
-/// attendExpanded and arrangeQueries with products of bfloat16 and sums of float (x86 only, needs
-/// AVX-512 BF16). Keys, values, queries and probabilities are rounded to bfloat16.
+/// attendExpanded and arrangeQueries with products of narrow numbers (x86 only, needs AVX-512
+/// BF16): queries and keys are rounded to 16-bit integers, probabilities and values to bfloat16;
+/// where groups are whole pages of up to 4 bits, queries and probabilities to bytes
+/// (kv_byte_group_impl.h).
 void attendExpandedBf16(const KvGroup& group, const KvGroup& next, const QueryBlock& block);
 void arrangeQueriesBf16(const float* rows, std::int64_t nQueries, std::int64_t headDim,
                         std::int64_t rowFloats, float* arranged);

@@ -271,9 +271,14 @@ void CpuKvTest::everyShapeIsDecodedAsByTheSlowTwin() {
 void CpuKvTest::integersAddLessThanAFifthOfTheCachesOwnError_data() {
   QTest::addColumn<int>("nbits");
   QTest::addColumn<int>("groupSize");
+  QTest::addColumn<int>("nRows");
   for (const int nbits : {8, 4, 2}) {
     for (const int groupSize : {32, 64, 128}) {
-      QTest::addRow("%d bits, groups of %d", nbits, groupSize) << nbits << groupSize;
+      for (const int nRows : {1, 12}) {         // decode, prefill
+        if (nbits == 8 && nRows > 1) continue;  // 16-bit products
+        QTest::addRow("%d bits, groups of %d, %d rows", nbits, groupSize, nRows)
+            << nbits << groupSize << nRows;
+      }
     }
   }
 }
@@ -283,7 +288,9 @@ void CpuKvTest::integersAddLessThanAFifthOfTheCachesOwnError_data() {
 void CpuKvTest::integersAddLessThanAFifthOfTheCachesOwnError() {
   QFETCH(int, nbits);
   QFETCH(int, groupSize);
-  if (!isSupported(CpuPath::kAvx512Vnni)) QSKIP("this machine lacks the path");
+  QFETCH(int, nRows);
+  const CpuPath path = nRows == 1 ? CpuPath::kAvx512Vnni : CpuPath::kAvx512Bf16;
+  if (!isSupported(path)) QSKIP("this machine lacks the path");
   const AttentionShape shape{16, 4, 128};
   KvScene scene(shape, 67);
   std::vector<ExactSpan> exact;
@@ -296,16 +303,16 @@ void CpuKvTest::integersAddLessThanAFifthOfTheCachesOwnError() {
                       pages.back().data);
   }
   const std::int64_t cols = shape.nHeads * shape.headDim;
-  std::vector<float> queries = scene.randomRows(1, cols, cols, 1.0F);
-  scene.setChunk(DataType::kF16, 1, 1);
+  std::vector<float> queries = scene.randomRows(nRows, cols, cols, 1.0F);
+  scene.setChunk(DataType::kF16, nRows, nRows);
   const auto attended = [&](const auto& attend, const KvView& history) {
     std::vector<float> output(queries.size());
-    attend(shape, 0.09F, MatrixView{queries.data(), 1, cols, cols}, history, scene.chunk(), 0,
-           MatrixView{output.data(), 1, cols, cols});
+    attend(shape, 0.09F, MatrixView{queries.data(), nRows, cols, cols}, history, scene.chunk(), 0,
+           MatrixView{output.data(), nRows, cols, cols});
     return output;
   };
   ThreadPool pool(2);
-  CpuKv kv(kvKernelsFor(CpuPath::kAvx512Vnni), pool);
+  CpuKv kv(kvKernelsFor(path), pool);
   const KvView paged{pages.data(), std::ssize(pages), std::ssize(pages) * groupSize, {}};
   const std::vector<float> truth = attended(attendReference, {nullptr, 0, 0, exact});
   const std::vector<float> slow = attended(attendReference, paged);
