@@ -1,14 +1,12 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <functional>
-#include <mutex>
 #include <string>
 #include <utility>
 
-#include "engine/backend_factory.h"
 #include "engine/generation.h"
 #include "engine/llama.h"
+#include "engine/machine.h"
 #include "engine/session.h"
 
 namespace longhand::engine {
@@ -60,76 +58,54 @@ void requireVocabulary(const Tokenizer& tokenizer, const ModelConfig& config) {
 struct Engine::Impl {
   EngineOptions options;
   MemoryLedger ledger;
-  ChosenBackend chosen;
-  kernels::Backend* backend;  // the chosen one
-  mutable std::mutex descriptionMutex;
-  std::string description;  // setThreads changes it
-  std::unique_ptr<Model> model;
-  ModelConfig config;  // the model's, with the user's rope setting
-  std::optional<Tokenizer> tokenizer;
-  std::unique_ptr<Llama> llama;
   SessionCounts counts;
-  std::unique_ptr<Session> session;
+  std::optional<Tokenizer> tokenizer;
+  std::unique_ptr<Machine> machine;
+  WeightFormat weightFormat = WeightFormat::kAuto;
+  std::uint64_t weightBytes = 0;
 
-  explicit Impl(const EngineOptions& optionsIn)
-      : options(optionsIn),
-        chosen(createBackend(
-            {optionsIn.threads, optionsIn.cpuPath, optionsIn.backend, optionsIn.cudaPlugin})),
-        backend(chosen.backend.get()),
-        description(backend->description()) {}
+  explicit Impl(const EngineOptions& optionsIn) : options(optionsIn) {}
 
-  /// fill() makes the model, start() the rest. Where `auto` chose a device that is too small or
-  /// broken, both are done again on the CPU.
-  static std::unique_ptr<Impl> fallingBack(const EngineOptions& options,
-                                           const std::function<void(Impl&)>& fill) {
-    auto impl = std::make_unique<Impl>(options);
-    std::string whyNotDevice;
-    try {
-      fill(*impl);
-      impl->start();
-      return impl;
-    } catch (const Error& error) {
-      const bool isOfDevice =
-          error.code() == ErrorCode::kOutOfMemory || error.code() == ErrorCode::kDevice;
-      if (options.backend != "auto" || impl->backend->usesHostMemory() || !isOfDevice) throw;
-      whyNotDevice = impl->description + ": " + error.message();
-    }
-    impl.reset();  // gives the device's memory back first
-    EngineOptions onCpu = options;
-    onCpu.backend = "cpu";
-    impl = std::make_unique<Impl>(onCpu);
-    impl->chosen.whyNotDevice = whyNotDevice;
-    fill(*impl);
-    impl->start();
-    return impl;
+  void start(const decltype(MachineSetup::makeModel)& makeModel, const LoadProgress& progress,
+             std::stop_token stop) {
+    const auto configOf = [this](const Model& model) { return configWanted(model); };
+    machine = std::make_unique<Machine>(MachineSetup{options, ledger, counts, makeModel, configOf},
+                                        progress, std::move(stop));
+    weightFormat = machine->model().weightFormat();
+    weightBytes = machine->model().weightBytes();
   }
 
-  void start() {
-    config = model->config();
+  ModelConfig configWanted(const Model& model) const {
+    ModelConfig config = model.config();
     if (options.rope) config.rope = *options.rope;
     if (config.eosTokens.empty() && tokenizer && tokenizer->eosToken() >= 0) {
       config.eosTokens.push_back(tokenizer->eosToken());
     }
     // One rule for all who put BOS before a text: the tokenizer's, where it has one.
     if (tokenizer && tokenizer->bosToken() >= 0) config.bosToken = tokenizer->bosToken();
-    llama = std::make_unique<Llama>(*backend, ledger, *model, config);
-    session = makeSession(options.cache, options.contextLength);
+    return config;
   }
 
-  std::unique_ptr<Session> makeSession(const KvCacheConfig& cache, std::int64_t contextLength) {
-    const std::int64_t length = contextLength == 0 ? config.trainedLength : contextLength;
-    const MemoryUse now = ledger.use();
-    std::uint64_t oldCacheBytes = now[MemoryCategory::kKvCodes] + now[MemoryCategory::kKvScales] +
-                                  now[MemoryCategory::kKvExact];
-    if (session && backend->usesHostMemory()) {  // what was never written counts as free already
-      oldCacheBytes -= std::min(oldCacheBytes, session->untouchedBytes());
-    }
-    return std::make_unique<Session>(SessionSetup{*backend, ledger, *llama, config, counts, cache,
-                                                  length, options.chunkTokens, oldCacheBytes});
-  }
-
+  const ModelConfig& config() const { return machine->config(); }
+  Session& session() const { return machine->session(); }
   SessionIdentity sessionIdentity() const {
-    return {config, model->fingerprint(), tokenizer ? tokenizer->fingerprint() : 0};
+    return {config(), machine->model().fingerprint(), tokenizer ? tokenizer->fingerprint() : 0};
+  }
+  std::int64_t lengthOf(std::int64_t contextLength) const {
+    return contextLength == 0 ? config().trainedLength : contextLength;
+  }
+
+  /// A command that is not begun anew after a fault of the device, but leaves an engine that works.
+  template <typename Work>
+  auto orRestart(const std::stop_token& stop, const Work& work) const {
+    machine->forgiveFault();
+    try {
+      return work(session());
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kDevice) throw;
+      machine->restart(error, stop);
+      throw Error(ErrorCode::kDevice, error.message(), "Try again.");
+    }
   }
 };
 
@@ -142,11 +118,16 @@ std::unique_ptr<Engine> Engine::load(const std::filesystem::path& modelFolder,
   validate(options);
   const ModelConfig config = readModelConfig(modelFolder);
   std::unique_ptr<Engine> engine(new Engine);
-  engine->impl_ = Impl::fallingBack(options, [&](Impl& m) {
-    m.tokenizer.emplace(modelFolder / "tokenizer.model");
-    requireVocabulary(*m.tokenizer, config);
-    m.model = loadModel(modelFolder, options.weights, *m.backend, m.ledger, progress, stop);
-  });
+  engine->impl_ = std::make_unique<Impl>(options);
+  Impl& m = *engine->impl_;
+  m.tokenizer.emplace(modelFolder / "tokenizer.model");
+  requireVocabulary(*m.tokenizer, config);
+  const auto makeModel = [modelFolder, weights = options.weights](
+                             kernels::Backend& backend, MemoryLedger& ledger,
+                             const LoadProgress& onProgress, std::stop_token stopToken) {
+    return loadModel(modelFolder, weights, backend, ledger, onProgress, std::move(stopToken));
+  };
+  m.start(makeModel, progress, std::move(stop));
   return engine;
 }
 
@@ -154,13 +135,17 @@ std::unique_ptr<Engine> Engine::loadRandom(const ModelConfig& config, const Engi
                                            std::uint64_t seed, std::stop_token stop) {
   validate(options);
   std::unique_ptr<Engine> engine(new Engine);
-  engine->impl_ = Impl::fallingBack(options, [&](Impl& m) {
-    m.model = makeRandomModel(config, options.weights, seed, *m.backend, m.ledger, stop);
-  });
+  engine->impl_ = std::make_unique<Impl>(options);
+  const auto makeModel = [config, weights = options.weights, seed](
+                             kernels::Backend& backend, MemoryLedger& ledger,
+                             const LoadProgress& /*onProgress*/, std::stop_token stopToken) {
+    return makeRandomModel(config, weights, seed, backend, ledger, std::move(stopToken));
+  };
+  engine->impl_->start(makeModel, {}, std::move(stop));
   return engine;
 }
 
-const ModelConfig& Engine::modelConfig() const { return impl_->config; }
+const ModelConfig& Engine::modelConfig() const { return impl_->config(); }
 
 const Tokenizer& Engine::tokenizer() const {
   if (!impl_->tokenizer) {
@@ -169,26 +154,28 @@ const Tokenizer& Engine::tokenizer() const {
   return *impl_->tokenizer;
 }
 
-const std::string& Engine::whyNotDevice() const { return impl_->chosen.whyNotDevice; }
+std::string Engine::whyNotDevice() const { return impl_->machine->whyNotDevice(); }
 
-WeightFormat Engine::weightFormat() const { return impl_->model->weightFormat(); }
+WeightFormat Engine::weightFormat() const { return impl_->weightFormat; }
 
-std::uint64_t Engine::weightBytes() const { return impl_->model->weightBytes(); }
+std::uint64_t Engine::weightBytes() const { return impl_->weightBytes; }
 
-std::string Engine::backendDescription() const {
-  const std::lock_guard lock(impl_->descriptionMutex);
-  return impl_->description;
+std::string Engine::backendDescription() const { return impl_->machine->description(); }
+
+void Engine::onDeviceRestart(std::function<void(const std::string& sentence)> observer) {
+  impl_->machine->setObserver(std::move(observer));
 }
 
 MemoryReport Engine::memory() const {
   MemoryReport report;
+  report.backend = impl_->machine->ownMemory();  // first: it brings the ledger up to date
   report.use = impl_->ledger.use();
   report.peak = impl_->ledger.peak();
   for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
     // The counters are read one after the other, while another thread may change them.
     report.unused.bytes[i] = std::min(report.use.bytes[i], impl_->counts.unusedBytes[i].load());
   }
-  report.device = impl_->backend->memoryInfo();
+  report.device = impl_->machine->memoryInfo();
   report.cachedTokens = impl_->counts.cachedTokens;
   report.packedTokens = impl_->counts.packedTokens;
   report.exactTokens = impl_->counts.exactTokens;
@@ -196,39 +183,46 @@ MemoryReport Engine::memory() const {
   return report;
 }
 
-const KvCacheConfig& Engine::cacheConfig() const { return impl_->session->cacheConfig(); }
+const KvCacheConfig& Engine::cacheConfig() const { return impl_->session().cacheConfig(); }
 
-std::int64_t Engine::contextLength() const { return impl_->session->contextLength(); }
+std::int64_t Engine::contextLength() const { return impl_->session().contextLength(); }
 
 void Engine::configureCache(const KvCacheConfig& config, std::int64_t contextLength) {
-  impl_->session = impl_->makeSession(config, contextLength);
+  impl_->machine->replaceSession(config, contextLength);
 }
 
 CacheConversion Engine::convertCache(const KvCacheConfig& config, std::int64_t contextLength,
                                      const ConvertProgress& progress, std::stop_token stop) {
-  Session& session = *impl_->session;
-  const std::int64_t length = contextLength == 0 ? impl_->config.trainedLength : contextLength;
-  if (session.canConvert(config, length)) return session.convert(config, length, progress, stop);
-  CacheConversion result;
-  result.isInPlace = false;
+  const std::int64_t length = impl_->lengthOf(contextLength);
   const auto kvBytes = [this] {
     const MemoryUse use = impl_->ledger.use();
     return use[MemoryCategory::kKvCodes] + use[MemoryCategory::kKvScales] +
            use[MemoryCategory::kKvExact];
   };
+  CacheConversion result;
   result.bytesBefore = kvBytes();
+  impl_->machine->forgiveFault();
+  if (Session& session = impl_->session(); session.canConvert(config, length)) {
+    try {
+      return session.convert(config, length, progress, stop);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kDevice) throw;
+      impl_->machine->restart(error, stop);  // nothing is left to convert
+    }
+  }
+  result.isInPlace = false;
   configureCache(config, length);
   result.bytesAfter = kvBytes();
   return result;
 }
 
 ConvertCost Engine::convertCost(const KvCacheConfig& config, std::int64_t contextLength) const {
-  return longhand::engine::convertCost(
-      impl_->session->contents(), attentionShape(impl_->config), impl_->config.nLayers, config,
-      contextLength == 0 ? impl_->config.trainedLength : contextLength);
+  return longhand::engine::convertCost(impl_->session().contents(), attentionShape(impl_->config()),
+                                       impl_->config().nLayers, config,
+                                       impl_->lengthOf(contextLength));
 }
 
-CacheContents Engine::cacheContents() const { return impl_->session->contents(); }
+CacheContents Engine::cacheContents() const { return impl_->session().contents(); }
 
 void Engine::setThreads(int threads) {
   if (threads < 0) {
@@ -236,40 +230,45 @@ void Engine::setThreads(int threads) {
                 "The number of threads cannot be " + std::to_string(threads) + ".",
                 "Use 0 for all cores.");
   }
-  impl_->backend->setThreads(threads);
-  const std::lock_guard lock(impl_->descriptionMutex);
-  impl_->description = impl_->backend->description();
+  impl_->machine->setThreads(threads);
 }
 
 std::int64_t Engine::reusableTokens(std::span<const std::int32_t> prompt) const {
-  return impl_->session->reusablePrefix(impl_->session->commonPrefix(prompt));
+  const Session& session = impl_->session();
+  return session.reusablePrefix(session.commonPrefix(prompt));
 }
 
-std::span<const std::int32_t> Engine::cachedTokens() const { return impl_->session->tokens(); }
+std::span<const std::int32_t> Engine::cachedTokens() const { return impl_->session().tokens(); }
 
 GenerateResult Engine::generate(std::span<const std::int32_t> prompt,
                                 const GenerateOptions& options, const GenerateObserver& observer,
                                 std::stop_token stop) {
   const Tokenizer* tokenizer = impl_->tokenizer ? &*impl_->tokenizer : nullptr;
-  return generateText(*impl_->session, tokenizer, impl_->config.eosTokens, prompt, options,
-                      observer, stop);
+  impl_->machine->forgiveFault();
+  return generateText(*impl_->machine, tokenizer, prompt, options, observer, stop);
 }
 
 PrefillResult Engine::prefill(std::span<const std::int32_t> prompt,
                               const std::function<void(const PrefillProgress&)>& onProgress,
                               std::stop_token stop) {
-  return impl_->session->prefill(prompt, false, 0, onProgress, stop);
+  impl_->machine->forgiveFault();
+  return impl_->machine->recovering(
+      stop, [&](Session& session) { return session.prefill(prompt, false, 0, onProgress, stop); });
 }
 
 std::vector<float> Engine::nextLogits(std::span<const std::int32_t> prompt) {
-  impl_->session->prefill(prompt, true, 0, {}, {});
-  const std::span<const float> logits = impl_->session->logits();
+  impl_->machine->forgiveFault();
+  impl_->machine->recovering(
+      {}, [&](Session& session) { return session.prefill(prompt, true, 0, {}, {}); });
+  const std::span<const float> logits = impl_->session().logits();
   return {logits.begin(), logits.end()};
 }
 
 bool Engine::forEachLogits(std::span<const std::int32_t> tokens, bool stepwise,
                            const LogitRows& onRows, std::stop_token stop) {
-  return impl_->session->evaluate({tokens, stepwise, LogitsWanted::kAll, onRows, {}, stop});
+  return impl_->orRestart(stop, [&](Session& session) {
+    return session.evaluate({tokens, stepwise, LogitsWanted::kAll, onRows, {}, stop});
+  });
 }
 
 std::vector<float> Engine::logits(std::span<const std::int32_t> tokens, bool allPositions,
@@ -283,7 +282,7 @@ std::vector<float> Engine::logits(std::span<const std::int32_t> tokens, bool all
                                   std::span<const float> rows) {
     result.insert(result.end(), rows.begin(), rows.end());
   };
-  impl_->session->evaluate(evaluation);
+  impl_->orRestart({}, [&](Session& session) { return session.evaluate(evaluation); });
   return result;
 }
 
@@ -294,39 +293,49 @@ std::vector<float> Engine::hiddenStates(std::span<const std::int32_t> tokens) {
   evaluation.onHidden = [&result](std::int64_t /*index*/, std::span<const float> hidden) {
     result.insert(result.end(), hidden.begin(), hidden.end());
   };
-  impl_->session->evaluate(evaluation);
+  impl_->orRestart({}, [&](Session& session) { return session.evaluate(evaluation); });
   return result;
 }
 
 QualityReport Engine::measureQuality(const QualityRequest& request, const QualityProgress& progress,
                                      std::stop_token stop) {
-  const QualitySetup setup{*impl_->backend, impl_->ledger, *impl_->llama, impl_->config,
-                           contextLength()};
-  return engine::measureQuality(setup, request, progress, stop);
+  return impl_->orRestart(stop, [&](Session& session) {
+    const QualitySetup setup{impl_->machine->backend(), impl_->ledger, impl_->machine->llama(),
+                             impl_->config(), session.contextLength()};
+    return engine::measureQuality(setup, request, progress, stop);
+  });
 }
 
-void Engine::clear() { impl_->session->clear(); }
+void Engine::clear() { impl_->session().clear(); }
 
 void Engine::fillCacheRandomly(std::int64_t nTokens, std::uint64_t seed, std::stop_token stop) {
-  impl_->session->fillRandomly(nTokens, seed, stop);
+  impl_->orRestart(stop, [&](Session& session) { session.fillRandomly(nTokens, seed, stop); });
 }
 
-DecodeBytes Engine::decodeBytes() const { return impl_->session->decodeBytes(*impl_->model); }
+DecodeBytes Engine::decodeBytes() const {
+  return impl_->session().decodeBytes(impl_->machine->model());
+}
 
-kernels::MachineRates Engine::measureMachineRates() { return impl_->backend->measureRates(); }
+kernels::MachineRates Engine::measureMachineRates() {
+  return impl_->machine->backend().measureRates();
+}
 
 std::uint64_t Engine::sessionBytes() const {
-  return impl_->session->savedBytes(impl_->sessionIdentity());
+  return impl_->session().savedBytes(impl_->sessionIdentity());
 }
 
 std::uint64_t Engine::saveSession(const std::filesystem::path& path,
                                   const SessionProgress& progress, std::stop_token stop) const {
-  return impl_->session->save(path, impl_->sessionIdentity(), progress, stop);
+  return impl_->orRestart(stop, [&](const Session& session) {
+    return session.save(path, impl_->sessionIdentity(), progress, stop);
+  });
 }
 
 std::int64_t Engine::restoreSession(const std::filesystem::path& path,
                                     const SessionProgress& progress, std::stop_token stop) {
-  return impl_->session->restore(path, impl_->sessionIdentity(), progress, stop);
+  return impl_->orRestart(stop, [&](Session& session) {
+    return session.restore(path, impl_->sessionIdentity(), progress, stop);
+  });
 }
 
 }  // namespace longhand::engine

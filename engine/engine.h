@@ -101,6 +101,7 @@ struct MemoryReport {
   /// Of `use`: reserved for the cache, and no token stands there yet.
   MemoryUse unused;
   kernels::DeviceMemoryInfo device;
+  kernels::OwnMemory backend;  // its device bytes are part of `use`
   std::int64_t cachedTokens = 0;
   std::int64_t packedTokens = 0;
   std::int64_t exactTokens = 0;
@@ -126,8 +127,13 @@ class Engine {
   std::uint64_t weightBytes() const;       // any thread
   std::string backendDescription() const;  // any thread
   /// One sentence why it is the CPU although a device was asked for; empty otherwise.
-  const std::string& whyNotDevice() const;  // any thread
-  MemoryReport memory() const;              // any thread
+  std::string whyNotDevice() const;  // any thread
+  MemoryReport memory() const;       // any thread
+  /// When a device fails, the engine starts it again, or goes on with the CPU; generate() and
+  /// prefill() then compute again what was lost and go on, convertCache() begins with an empty
+  /// cache, and all others throw kDevice. The observer is told in one sentence, on the thread that
+  /// uses the engine; backendDescription() and whyNotDevice() may have changed.
+  void onDeviceRestart(std::function<void(const std::string& sentence)> observer);
 
   const KvCacheConfig& cacheConfig() const;
   std::int64_t contextLength() const;

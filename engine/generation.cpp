@@ -69,8 +69,7 @@ std::int64_t tokensToReserve(std::size_t promptTokens, std::int64_t maxTokens,
 
 }  // namespace
 
-GenerateResult generateText(Session& session, const Tokenizer* tokenizer,
-                            std::span<const std::int32_t> eosTokens,
+GenerateResult generateText(Machine& machine, const Tokenizer* tokenizer,
                             std::span<const std::int32_t> prompt, const GenerateOptions& options,
                             const GenerateObserver& observer, const std::stop_token& stop) {
   if (options.maxTokens < 0) {
@@ -83,9 +82,12 @@ GenerateResult generateText(Session& session, const Tokenizer* tokenizer,
 
   GenerateResult result;
   result.promptTokens = static_cast<std::int64_t>(prompt.size());
-  const PrefillResult prefill = session.prefill(
-      prompt, true, tokensToReserve(prompt.size(), options.maxTokens, session.contextLength()),
-      observer.prefill, stop);
+  const std::int64_t contextLength = machine.session().contextLength();
+  const std::int64_t tokensReserved =
+      tokensToReserve(prompt.size(), options.maxTokens, contextLength);
+  const PrefillResult prefill = machine.recovering(stop, [&](Session& session) {
+    return session.prefill(prompt, true, tokensReserved, observer.prefill, stop);
+  });
   result.reusedTokens = prefill.reusedTokens;
   result.prefillSeconds = prefill.seconds;
   result.prefillTokensPerSecond = rate(prefill.computedTokens, prefill.seconds);
@@ -100,8 +102,17 @@ GenerateResult generateText(Session& session, const Tokenizer* tokenizer,
     result.text += piece;
     if (observer.token) observer.token(piece, token);
   };
+  // Adds the last token of the sequence; with all before it where a new session lacks them.
+  const auto step = [&](Session& session) {
+    if (session.length() + 1 == std::ssize(sequence)) {
+      session.step(sequence.back());
+      return true;
+    }
+    return !session.prefill(sequence, true, tokensReserved, observer.prefill, stop).isCancelled;
+  };
+  const std::vector<std::int32_t>& eosTokens = machine.config().eosTokens;
   while (true) {
-    const std::int32_t token = sampler.sample(session.logits(), sequence);
+    const std::int32_t token = sampler.sample(machine.session().logits(), sequence);
     if (result.tokens.empty()) {
       firstToken = Clock::now();
       result.firstTokenSeconds = secondsBetween(start, firstToken);
@@ -123,7 +134,7 @@ GenerateResult generateText(Session& session, const Tokenizer* tokenizer,
       result.stopReason = StopReason::kTokenLimit;
       break;
     }
-    if (session.length() == session.contextLength()) {
+    if (machine.session().length() == contextLength) {
       result.stopReason = StopReason::kContextFull;
       break;
     }
@@ -131,10 +142,13 @@ GenerateResult generateText(Session& session, const Tokenizer* tokenizer,
       result.stopReason = StopReason::kCancelled;
       break;
     }
-    session.step(token);
+    if (!machine.recovering(stop, step)) {
+      result.stopReason = StopReason::kCancelled;
+      break;
+    }
   }
 
-  result.forgottenTokens = session.forgottenTokens();
+  result.forgottenTokens = machine.session().forgottenTokens();
   const auto nGenerated = static_cast<std::int64_t>(result.tokens.size());
   if (result.stopReason == StopReason::kStopText && tokenizer != nullptr) {
     dropStopText(result, *tokenizer);

@@ -6,16 +6,15 @@
 #include <stop_token>
 
 #include "engine/engine.h"
-#include "engine/session.h"
+#include "engine/machine.h"
 #include "engine/tokenizer.h"
 
 namespace longhand::engine {
 
 /// As Engine::generate(). `tokenizer` may be nullptr (random weights): the text is then empty.
-/// `eosTokens` end the text. Afterwards the session holds the prompt and all generated tokens,
-/// except the last where nothing had to be computed behind it.
-GenerateResult generateText(Session& session, const Tokenizer* tokenizer,
-                            std::span<const std::int32_t> eosTokens,
+/// The model's EOS tokens end the text. Afterwards the session holds the prompt and all generated
+/// tokens, except the last where nothing had to be computed behind it.
+GenerateResult generateText(Machine& machine, const Tokenizer* tokenizer,
                             std::span<const std::int32_t> prompt, const GenerateOptions& options,
                             const GenerateObserver& observer, const std::stop_token& stop);
 

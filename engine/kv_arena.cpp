@@ -1,8 +1,6 @@
 #include "engine/kv_arena.h"
 
 #include <algorithm>
-#include <cmath>
-#include <string>
 
 #include "kernels/page_layout.h"
 
@@ -17,28 +15,7 @@ std::uint64_t slabBytes(std::uint64_t pageBytes, std::int64_t nPages) {
   return pageBytes * static_cast<std::uint64_t>(nPages);
 }
 
-/// "20.24 GiB", "512 MiB": rounded up or down, so that what is needed never looks like what is
-/// free.
-std::string sizeText(std::uint64_t bytes, bool roundsUp) {
-  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
-  const bool isInGiB = bytes >= 1024 * kMiB;
-  // Of a MiB, or of a hundredth of a GiB.
-  const double units =
-      static_cast<double>(bytes) / static_cast<double>(kMiB) * (isInGiB ? 100.0 / 1024.0 : 1.0);
-  const auto whole = static_cast<std::uint64_t>(roundsUp ? std::ceil(units) : std::floor(units));
-  if (!isInGiB) return std::to_string(whole) + " MiB";
-  const std::string hundredths = std::to_string(whole % 100);
-  return std::to_string(whole / 100) + (hundredths.size() == 1 ? ".0" : ".") + hundredths + " GiB";
-}
-
 }  // namespace
-
-Error outOfMemory(std::uint64_t neededBytes, std::uint64_t freeBytes) {
-  return {ErrorCode::kOutOfMemory,
-          "Not enough memory: " + sizeText(neededBytes, true) + " are needed and " +
-              sizeText(freeBytes, false) + " are free.",
-          "Choose a shorter context or a preset with fewer bits."};
-}
 
 MemoryUse pageUse(const kernels::PageFormat& format, const kernels::AttentionShape& shape) {
   const kernels::PageLayout layout = kernels::pageLayout(format, shape.nKvHeads, shape.headDim);
@@ -125,7 +102,7 @@ void KvArena::addSlabs(Pool& pool, std::int64_t nPages) {
     pool.slabs.reserve(pool.slabs.size() + 1);
     const std::uint64_t bytes = slabBytes(pool.pageBytes, slab.nPages);
     slab.memory = backend_.allocate(bytes);
-    if (slab.memory == nullptr) throw outOfMemory(bytes, backend_.memoryInfo().freeBytes);
+    if (slab.memory == nullptr) throwNoRoom(backend_, bytes);
     for (const MemoryCategory category : kCategories) {
       ledger_.add(category, slabBytes(pool.pageUse[category], slab.nPages));
     }

@@ -96,9 +96,6 @@ class KvArena {
   SlabId nextSlabId_ = 1;
 };
 
-/// An Error kOutOfMemory that says what is needed and what is free.
-Error outOfMemory(std::uint64_t neededBytes, std::uint64_t freeBytes);
-
 /// Throws Error kOutOfMemory when a CPU has no `bytes` free: Linux grants more than it has, and
 /// kills the process later. Devices refuse by themselves, so there it does nothing.
 void requireFreeMemory(const kernels::Backend& backend, std::uint64_t bytes);

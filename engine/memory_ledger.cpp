@@ -1,9 +1,9 @@
 #include "engine/memory_ledger.h"
 
+#include <cmath>
 #include <numeric>
+#include <string>
 #include <utility>
-
-#include "engine/error.h"
 
 namespace longhand::engine {
 
@@ -17,6 +17,20 @@ void raise(std::atomic<std::uint64_t>& peak, std::uint64_t now) noexcept {
   std::uint64_t highest = peak.load();
   while (highest < now && !peak.compare_exchange_weak(highest, now)) {
   }
+}
+
+/// "20.24 GiB", "512 MiB": rounded up or down, so that what is needed never looks like what is
+/// free.
+std::string sizeText(std::uint64_t bytes, bool roundsUp) {
+  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
+  const bool isInGiB = bytes >= 1024 * kMiB;
+  // Of a MiB, or of a hundredth of a GiB.
+  const double units =
+      static_cast<double>(bytes) / static_cast<double>(kMiB) * (isInGiB ? 100.0 / 1024.0 : 1.0);
+  const auto whole = static_cast<std::uint64_t>(roundsUp ? std::ceil(units) : std::floor(units));
+  if (!isInGiB) return std::to_string(whole) + " MiB";
+  const std::string hundredths = std::to_string(whole % 100);
+  return std::to_string(whole / 100) + (hundredths.size() == 1 ? ".0" : ".") + hundredths + " GiB";
 }
 
 }  // namespace
@@ -51,18 +65,26 @@ void MemoryLedger::resetPeak() noexcept {
   peakTotal_.store(total_.load());
 }
 
+Error outOfMemory(std::uint64_t neededBytes, std::uint64_t freeBytes) {
+  return {ErrorCode::kOutOfMemory,
+          "Not enough memory: " + sizeText(neededBytes, true) + " are needed and " +
+              sizeText(freeBytes, false) + " are free.",
+          "Choose a shorter context or a preset with fewer bits."};
+}
+
+void throwNoRoom(kernels::Backend& backend, std::uint64_t bytes) {
+  if (const std::string fault = backend.synchronize(); !fault.empty()) {
+    throw Error(ErrorCode::kDevice, "The processor failed: " + fault + ".");
+  }
+  throw outOfMemory(bytes, backend.memoryInfo().freeBytes);
+}
+
 BackendBuffer::BackendBuffer(kernels::Backend& backend, MemoryLedger& ledger,
                              MemoryCategory category, std::size_t bytes)
     : backend_(&backend), ledger_(&ledger), category_(category), bytes_(bytes) {
   if (bytes == 0) return;
   data_ = backend.allocate(bytes);
-  if (data_ == nullptr) {
-    constexpr std::size_t kMiB = std::size_t{1} << 20U;
-    throw Error(ErrorCode::kOutOfMemory,
-                "Not enough memory: " + std::to_string(bytes / kMiB + 1) + " MiB are needed and " +
-                    std::to_string(backend.memoryInfo().freeBytes / kMiB) + " MiB are free.",
-                "Choose a shorter context or a preset with fewer bits.");
-  }
+  if (data_ == nullptr) throwNoRoom(backend, bytes);
   ledger.add(category, bytes);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "engine/error.h"
 #include "kernels/backend.h"
 
 namespace longhand::engine {
@@ -40,11 +41,17 @@ class MemoryLedger {
   std::atomic<std::uint64_t> peakTotal_{0};
 };
 
+/// An Error kOutOfMemory that says what is needed and what is free.
+Error outOfMemory(std::uint64_t neededBytes, std::uint64_t freeBytes);
+/// What it means that a backend did not allocate `bytes`: kOutOfMemory, or kDevice where the device
+/// is broken.
+[[noreturn]] void throwNoRoom(kernels::Backend& backend, std::uint64_t bytes);
+
 /// Backend memory that counts itself and frees itself. Movable, not copyable.
 class BackendBuffer {
  public:
   BackendBuffer() = default;
-  /// Throws Error kOutOfMemory (with the bytes asked for and free) when the device has no room.
+  /// Throws as throwNoRoom() when the device has no room.
   BackendBuffer(kernels::Backend& backend, MemoryLedger& ledger, MemoryCategory category,
                 std::size_t bytes);
   BackendBuffer(BackendBuffer&& other) noexcept;

@@ -42,7 +42,10 @@ std::unique_ptr<Engine> loadEngine(const ModelOptions& model, const CacheOptions
       std::cerr << std::flush;
     };
   }
-  return Engine::load(folder, options, progress, std::move(stop));
+  std::unique_ptr<Engine> engine = Engine::load(folder, options, progress, std::move(stop));
+  engine->onDeviceRestart(
+      [](const std::string& sentence) { std::cerr << "\r\x1B[K" << sentence << std::endl; });
+  return engine;
 }
 
 void showPrefillProgress(const PrefillProgress& progress) {

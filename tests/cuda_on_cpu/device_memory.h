@@ -33,7 +33,9 @@ struct DeviceFailures {
   /// The allocation with this number (device or pinned) finds no room; 1: the next, 0: none.
   std::atomic<int> allocation{0};
   std::atomic<int> launch{0};  // the kernel with this number faults; likewise
-  std::atomic<int> graph{0};   // the graph with this number cannot be instantiated; likewise
+  std::atomic<int> copy{0};    // the copy to, from or inside the device with this number; likewise
+  std::atomic<bool> isBroken{false};  // a fault that has not been reset
+  std::atomic<int> graph{0};          // the graph with this number cannot be instantiated; likewise
 };
 
 /// What the device holds and has done. Any thread may read it.

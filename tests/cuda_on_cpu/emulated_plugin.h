@@ -40,7 +40,9 @@ class EmulatedPlugin {
     device_->settings = {};
     device_->kernelOptions = {};
     device_->failures.allocation = 0;
+    device_->failures.isBroken = false;
     device_->failures.launch = 0;
+    device_->failures.copy = 0;
     device_->failures.graph = 0;
   }
 

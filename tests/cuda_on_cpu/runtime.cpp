@@ -25,10 +25,13 @@ std::mutex memoryMutex;                          // of all that follows, but for
 std::map<const std::byte*, std::size_t> blocks;  // address to size
 std::map<const std::byte*, std::size_t> pinned;  // likewise
 std::set<char*> handles;                         // streams and events
-std::atomic<cudaError_t> stickyError{cudaSuccess};
 thread_local cudaError_t lastError = cudaSuccess;
 
 DeviceCounters& counters() { return emulatedDevice().counters; }
+
+cudaError_t stickyError() {
+  return emulatedDevice().failures.isBroken ? cudaErrorIllegalAddress : cudaSuccess;
+}
 
 using runtime::report;
 using runtime::requireWorkingDevice;
@@ -42,6 +45,9 @@ cudaError_t requireDriver() {
 }
 
 using runtime::countsDown;
+
+/// From now on every call fails.
+void breakDevice() { emulatedDevice().failures.isBroken = true; }
 
 /// The allocation that `address` lies in, or the end.
 std::map<const std::byte*, std::size_t>::const_iterator find(
@@ -88,7 +94,7 @@ cudaError_t runtime::report(cudaError_t error) {
   return error;
 }
 
-cudaError_t runtime::requireWorkingDevice() { return report(stickyError.load()); }
+cudaError_t runtime::requireWorkingDevice() { return report(stickyError()); }
 
 bool runtime::countsDown(std::atomic<int>& number) {
   int now = number.load();
@@ -106,9 +112,9 @@ bool beginLaunch() {
   ++counters().nLaunches;
   EmulatedDevice& device = emulatedDevice();
   if (!device.settings.hasKernels) report(cudaErrorNoKernelImageForDevice);
-  if (countsDown(device.failures.launch)) stickyError = cudaErrorIllegalAddress;
+  if (countsDown(device.failures.launch)) breakDevice();
   return device.settings.hasKernels && !device.settings.computesWrongly &&
-         stickyError == cudaSuccess;
+         !device.failures.isBroken;
 }
 
 }  // namespace longhand::cuda_on_cpu
@@ -176,9 +182,9 @@ cudaError_t cudaDeviceReset() {
   counters().pinnedBytes = 0;
   counters().nStreamsAndEvents = 0;
   ++counters().nResets;
-  if (!emulatedDevice().settings.staysBrokenAfterReset) stickyError = cudaSuccess;
+  if (!emulatedDevice().settings.staysBrokenAfterReset) emulatedDevice().failures.isBroken = false;
   lastError = cudaSuccess;
-  return stickyError;
+  return stickyError();
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
@@ -245,6 +251,7 @@ cudaError_t cudaFreeHost(void* memory) {
 
 cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t bytes,
                             cudaMemcpyKind kind, cudaStream_t /*stream*/) {
+  if (countsDown(emulatedDevice().failures.copy)) breakDevice();
   if (const cudaError_t error = requireWorkingDevice(); error != cudaSuccess) return error;
   const bool toDevice = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool fromDevice = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
@@ -311,7 +318,7 @@ cudaError_t cudaGetLastError() {
   return error;
 }
 cudaError_t cudaPeekAtLastError() {
-  const cudaError_t sticky = stickyError.load();
+  const cudaError_t sticky = stickyError();
   return sticky != cudaSuccess ? sticky : lastError;
 }
 const char* cudaGetErrorString(cudaError_t error) {
