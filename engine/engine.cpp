@@ -258,8 +258,10 @@ PrefillResult Engine::prefill(std::span<const std::int32_t> prompt,
 
 std::vector<float> Engine::nextLogits(std::span<const std::int32_t> prompt) {
   impl_->machine->forgiveFault();
-  impl_->machine->recovering(
-      {}, [&](Session& session) { return session.prefill(prompt, true, 0, {}, {}); });
+  impl_->machine->recovering({}, [&](Session& session) {
+    session.bringBestLogits(0);
+    return session.prefill(prompt, true, 0, {}, {});
+  });
   const std::span<const float> logits = impl_->session().logits();
   return {logits.begin(), logits.end()};
 }

@@ -67,6 +67,12 @@ std::int64_t tokensToReserve(std::size_t promptTokens, std::int64_t maxTokens,
   return prompt + maxTokens;
 }
 
+std::int32_t sampleNext(Sampler& sampler, const Session& session,
+                        std::span<const std::int32_t> sequence) {
+  if (session.logits().empty()) return sampler.sampleBest(session.bestLogits(), sequence);
+  return sampler.sample(session.logits(), sequence);
+}
+
 }  // namespace
 
 GenerateResult generateText(Machine& machine, const Tokenizer* tokenizer,
@@ -86,6 +92,7 @@ GenerateResult generateText(Machine& machine, const Tokenizer* tokenizer,
   const std::int64_t tokensReserved =
       tokensToReserve(prompt.size(), options.maxTokens, contextLength);
   const PrefillResult prefill = machine.recovering(stop, [&](Session& session) {
+    session.bringBestLogits(sampler.nBestWanted());
     return session.prefill(prompt, true, tokensReserved, observer.prefill, stop);
   });
   result.reusedTokens = prefill.reusedTokens;
@@ -104,6 +111,7 @@ GenerateResult generateText(Machine& machine, const Tokenizer* tokenizer,
   };
   // Adds the last token of the sequence; with all before it where a new session lacks them.
   const auto step = [&](Session& session) {
+    session.bringBestLogits(sampler.nBestWanted());
     if (session.length() + 1 == std::ssize(sequence)) {
       session.step(sequence.back());
       return true;
@@ -112,7 +120,7 @@ GenerateResult generateText(Machine& machine, const Tokenizer* tokenizer,
   };
   const std::vector<std::int32_t>& eosTokens = machine.config().eosTokens;
   while (true) {
-    const std::int32_t token = sampler.sample(machine.session().logits(), sequence);
+    const std::int32_t token = sampleNext(sampler, machine.session(), sequence);
     if (result.tokens.empty()) {
       firstToken = Clock::now();
       result.firstTokenSeconds = secondsBetween(start, firstToken);

@@ -104,6 +104,20 @@ void KvCache::beginChunk(std::int64_t nTokens) {
   }
 }
 
+ExactSpan KvCache::chunkPlace(std::int64_t layer) const {
+  const Impl& m = *impl_;
+  const auto index = static_cast<std::size_t>(layer);
+  const Impl::Counts& now = m.layers[index].counts;
+  assert(m.chunkTokens > 0 && !m.layers[index].isAppended);
+  const std::int64_t toSink = std::min(m.chunkTokens, m.sinkRoom(now));
+  if (toSink == m.chunkTokens) {
+    return m.sink(index).slice(now.sinkTokens, m.chunkTokens, m.shape.headDim);
+  }
+  if (toSink > 0 || now.ringTokens + m.chunkTokens > m.ringCapacity) return {};
+  const Impl::Stretches place = m.ringStretches(index, now.ringTokens, m.chunkTokens);
+  return place.count == 1 ? place.spans[0] : ExactSpan{};
+}
+
 void KvCache::append(std::int64_t layer, const ExactSpan& chunk) {
   Impl& m = *impl_;
   const auto index = static_cast<std::size_t>(layer);
@@ -111,8 +125,9 @@ void KvCache::append(std::int64_t layer, const ExactSpan& chunk) {
   assert(m.chunkTokens > 0 && chunk.nTokens == m.chunkTokens && !each.isAppended);
   assert(chunk.type == m.config.exactType);
 
+  const bool isInPlace = chunk.keys == chunkPlace(layer).keys;
   const std::int64_t toSink = std::min(m.chunkTokens, m.sinkRoom(each.counts));
-  if (toSink > 0) {
+  if (toSink > 0 && !isInPlace) {
     m.backend.copyExact(m.shape, chunk, 0, m.sink(index), each.counts.sinkTokens, toSink);
   }
   const ExactSpan rest = chunk.slice(toSink, m.chunkTokens - toSink, m.shape.headDim);
@@ -123,7 +138,7 @@ void KvCache::append(std::int64_t layer, const ExactSpan& chunk) {
 
   m.packDuePages(index, rest, m.skippedPages, nPages);
   if (m.undo.data() != nullptr) m.saveResidual(index);
-  m.storeRing(index, rest, std::max(each.counts.ringTokens, nLeaving));
+  if (!isInPlace) m.storeRing(index, rest, std::max(each.counts.ringTokens, nLeaving));
 
   each.counts.sinkTokens += toSink;
   each.counts.nPages += nPages - m.skippedPages;

@@ -19,6 +19,7 @@
 //   cache.reserve(cache.length() + n, n);
 //   cache.beginChunk(n);
 //   for each layer: attend(view(layer), chunk K and V); cache.append(layer, chunk);
+//     (a chunk that is stored in chunkPlace(layer) from the start need not be moved by append)
 //   cache.commitChunk();                 // or rollbackChunk(): everything is as before beginChunk
 
 #include <cstdint>
@@ -89,6 +90,9 @@ class KvCache {
   /// residual that rollbackChunk needs (made only where the chunk will overwrite it, counted as
   /// workspace, at most kvUndoBytes); the cache is then unchanged.
   void beginChunk(std::int64_t nTokens);
+  /// Where append() would put the chunk at hand, if that is free and in one piece: its tokens may
+  /// be stored there at once. nTokens is 0 where it is not. Valid until the layer's append().
+  kernels::ExactSpan chunkPlace(std::int64_t layer) const;
   /// Adds the chunk's tokens (exactly nTokens of beginChunk) to one layer: into the sink, the
   /// residual and, where due, pages.
   void append(std::int64_t layer, const kernels::ExactSpan& chunk);

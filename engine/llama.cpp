@@ -128,23 +128,26 @@ bool Llama::runLayers(KvCache& cache, const Chunk& chunk) {
   for (std::int64_t layer = 0; layer < config_.nLayers; ++layer) {
     const LayerWeights& weights = model_.layers()[static_cast<std::size_t>(layer)];
     const KvView history = cache.view(layer);
+    // A single token goes to its place in the cache at once: a copy fewer in each layer.
+    const ExactSpan place = w.shape.chunkTokens == 1 ? cache.chunkPlace(layer) : ExactSpan{};
+    const ExactSpan& chunkKv = place.nTokens > 0 ? place : w.chunkKv;
     for (std::int64_t first = 0; first < w.shape.chunkTokens; first += w.shape.tileTokens) {
       const std::int64_t count = std::min(w.shape.tileTokens, w.shape.chunkTokens - first);
       const auto done = static_cast<double>(first);
       const auto inTile = static_cast<double>(count);
-      runAttention(weights, history, firstPosition, first, count);
+      runAttention(weights, history, chunkKv, firstPosition, first, count);
       if (!goOn(layer, done + inTile / 3.0)) return false;
       runMlp(weights, first, count);
       if (!goOn(layer, done + inTile)) return false;
     }
-    cache.append(layer, w.chunkKv);
+    cache.append(layer, chunkKv);
     emitHidden(chunk, layer + 1);
   }
   return true;
 }
 
 /// Tokens [firstToken, firstToken + nTokens) of the chunk through a layer's attention.
-void Llama::runAttention(const LayerWeights& layer, const KvView& history,
+void Llama::runAttention(const LayerWeights& layer, const KvView& history, const ExactSpan& chunkKv,
                          std::int64_t firstPosition, std::int64_t firstToken,
                          std::int64_t nTokens) {
   const LlamaWorkspace& w = *workspace_;
@@ -161,8 +164,8 @@ void Llama::runAttention(const LayerWeights& layer, const KvView& history,
   const kernels::Projection queryKeyValue[] = {
       {layer.query, query}, {layer.key, key}, {layer.value, value}};
   backend_.normMatmulEach(x, layer.attentionNorm, config_.rmsNormEpsilon, normed, queryKeyValue);
-  backend_.ropeAndStore(heads, query, key, value, cosSin, w.chunkKv, firstToken);
-  backend_.attend(heads, scoreScale, query, history, w.chunkKv, firstToken, attention);
+  backend_.ropeAndStore(heads, query, key, value, cosSin, chunkKv, firstToken);
+  backend_.attend(heads, scoreScale, query, history, chunkKv, firstToken, attention);
   backend_.matmul(attention, layer.attentionOutput, x, true);
 }
 
@@ -197,9 +200,24 @@ bool Llama::emitLogits(const Chunk& chunk) {
     const kernels::Projection head[] = {{model_.lmHead(), logits}};
     backend_.normMatmulEach(w.hidden.slice(first, count), model_.finalNorm(),
                             config_.rmsNormEpsilon, normed, head);
-    if (chunk.onLogits) chunk.onLogits(first, count, downloadRows(backend_, logits));
+    if (chunk.nBestLogits > 0) {
+      emitBestLogits(chunk, first, logits);
+    } else if (chunk.onLogits) {
+      chunk.onLogits(first, count, downloadRows(backend_, logits));
+    }
   }
   return true;
+}
+
+void Llama::emitBestLogits(const Chunk& chunk, std::int64_t firstToken, const MatrixView& logits) {
+  std::vector<kernels::ScoredToken> best(static_cast<std::size_t>(chunk.nBestLogits));
+  for (std::int64_t row = 0; row < logits.rows; ++row) {
+    const std::int64_t count =
+        backend_.topLogits(logits.data + row * logits.stride, logits.cols, best);
+    if (chunk.onBestLogits) {
+      chunk.onBestLogits(firstToken + row, std::span(best).first(static_cast<std::size_t>(count)));
+    }
+  }
 }
 
 }  // namespace longhand::engine

@@ -32,6 +32,10 @@ struct Chunk {
   /// Rows [firstToken, firstToken + nRows) of the chunk; logits [nRows, vocabSize] on the host.
   std::function<void(std::int64_t firstToken, std::int64_t nRows, std::span<const float> logits)>
       onLogits;
+  /// With nBestLogits > 0, of each row that gets logits only that many are brought to the host,
+  /// best first, as Backend::topLogits finds them, and onLogits is not called.
+  std::int64_t nBestLogits = 0;
+  std::function<void(std::int64_t token, std::span<const kernels::ScoredToken> best)> onBestLogits;
   /// Hidden states [n, hiddenSize] on the host: index 0 embeddings, l the output of layer l.
   std::function<void(std::int64_t index, std::span<const float> hidden)> onHidden;
   /// Tokens x layers done / layers, twice for each tile.
@@ -54,10 +58,13 @@ class Llama {
   void prepareWorkspace(const KvCache& cache, const Chunk& chunk);
   bool runLayers(KvCache& cache, const Chunk& chunk);
   void runAttention(const LayerWeights& layer, const kernels::KvView& history,
-                    std::int64_t firstPosition, std::int64_t firstToken, std::int64_t nTokens);
+                    const kernels::ExactSpan& chunkKv, std::int64_t firstPosition,
+                    std::int64_t firstToken, std::int64_t nTokens);
   void runMlp(const LayerWeights& layer, std::int64_t firstToken, std::int64_t nTokens);
   void emitHidden(const Chunk& chunk, std::int64_t index);
   bool emitLogits(const Chunk& chunk);
+  void emitBestLogits(const Chunk& chunk, std::int64_t firstToken,
+                      const kernels::MatrixView& logits);
 
   kernels::Backend& backend_;
   MemoryLedger& ledger_;

@@ -19,6 +19,12 @@ constexpr std::size_t kFirstRankBlock = 64;
   throw Error(ErrorCode::kInvalidArgument, what + ".");
 }
 
+[[noreturn]] void throwUnusable() {
+  throw Error(ErrorCode::kInternal,
+              "The model computed no usable logits: all are NaN or -infinity.",
+              "The weights may be damaged.");
+}
+
 bool isBetter(const std::pair<float, std::int32_t>& a, const std::pair<float, std::int32_t>& b) {
   return a.first != b.first ? a.first > b.first : a.second < b.second;
 }
@@ -55,29 +61,62 @@ Sampler::Sampler(const SamplerConfig& config) : config_(config), random_(config.
   config_.validate();
 }
 
+/// Those of the recent tokens that are penalized; none without a penalty.
+std::span<const std::int32_t> Sampler::penalizedTokens(std::span<const std::int32_t> recent) const {
+  if (config_.repetitionPenalty == 1.0) return {};
+  return recent.last(std::min(recent.size(), static_cast<std::size_t>(config_.repetitionWindow)));
+}
+
+float Sampler::penalized(float logit) const {
+  const auto penalty = static_cast<float>(config_.repetitionPenalty);
+  return logit > 0.0F ? logit / penalty : logit * penalty;
+}
+
 std::int32_t Sampler::sample(std::span<const float> logits, std::span<const std::int32_t> recent) {
   std::span<const float> scores = logits;
-  if (config_.repetitionPenalty != 1.0 && config_.repetitionWindow > 0 && !recent.empty()) {
+  const std::span<const std::int32_t> repeated = penalizedTokens(recent);
+  if (!repeated.empty()) {
     penalized_.assign(logits.begin(), logits.end());
-    const std::size_t nPenalized =
-        std::min(recent.size(), static_cast<std::size_t>(config_.repetitionWindow));
-    const auto penalty = static_cast<float>(config_.repetitionPenalty);
-    for (const std::int32_t token : recent.last(nPenalized)) {
+    for (const std::int32_t token : repeated) {
       if (token < 0 || static_cast<std::size_t>(token) >= logits.size()) continue;
       const auto i = static_cast<std::size_t>(token);
-      penalized_[i] = logits[i] > 0.0F ? logits[i] / penalty : logits[i] * penalty;
+      penalized_[i] = penalized(logits[i]);
     }
     scores = penalized_;
   }
 
   const std::int32_t best = indexOfMaximum(scores);
-  if (best < 0) {
-    throw Error(ErrorCode::kInternal,
-                "The model computed no usable logits: all are NaN or -infinity.",
-                "The weights may be damaged.");
-  }
+  if (best < 0) throwUnusable();
   if (config_.isGreedy()) return best;
   collectCandidates(scores, static_cast<std::size_t>(best));
+  return draw();
+}
+
+std::int64_t Sampler::nBestWanted() const {
+  if (config_.repetitionPenalty < 1.0) return 0;
+  if (!config_.isGreedy() && config_.topK == 0) return 0;
+  // One more than top_k keeps shows whether there are more than that.
+  const std::int64_t kept = config_.isGreedy() ? 1 : std::int64_t{config_.topK} + 1;
+  const std::int64_t window = config_.repetitionPenalty == 1.0 ? 0 : config_.repetitionWindow;
+  return kept + window > kMostBestLogits ? 0 : kept + window;
+}
+
+std::int32_t Sampler::sampleBest(std::span<const kernels::ScoredToken> best,
+                                 std::span<const std::int32_t> recent) {
+  const std::span<const std::int32_t> repeated = penalizedTokens(recent);
+  nRanked_ = 0;
+  candidates_.clear();
+  for (const kernels::ScoredToken& token : best) {
+    const bool isRepeated = std::ranges::find(repeated, token.id) != repeated.end();
+    const float score = isRepeated ? penalized(token.logit) : token.logit;
+    if (score > kMinusInfinity) candidates_.emplace_back(score, token.id);
+  }
+  if (candidates_.empty()) throwUnusable();
+  const Candidate winner = *std::ranges::min_element(candidates_, isBetter);
+  if (config_.isGreedy()) return winner.second;
+  maximum_ = winner.first;
+  std::ranges::sort(candidates_, {}, &Candidate::second);  // as collectCandidates() finds them
+  keepTopK();
   return draw();
 }
 
@@ -91,6 +130,10 @@ void Sampler::collectCandidates(std::span<const float> logits, std::size_t best)
       candidates_.emplace_back(logits[i], static_cast<std::int32_t>(i));
     }
   }
+  keepTopK();
+}
+
+void Sampler::keepTopK() {
   const auto topK = static_cast<std::size_t>(config_.topK);
   if (topK == 0 || topK >= candidates_.size()) return;
   rank(topK - 1);

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/types.h"
+
 namespace longhand::engine {
 
 struct SamplerConfig {
@@ -37,10 +39,24 @@ class Sampler {
   /// or -infinity.
   std::int32_t sample(std::span<const float> logits, std::span<const std::int32_t> recent);
 
+  /// How many of the best logits are enough for the same choice: those that top_k keeps, one more,
+  /// and one for each token that a penalty may push behind them. 0 where all are needed, which is
+  /// without top_k, with a penalty below 1 (it lifts tokens from anywhere), and for more than
+  /// kMostBestLogits.
+  std::int64_t nBestWanted() const;
+  /// The token that sample() would choose. `best` are the nBestWanted() best logits, or all that
+  /// are above -infinity where there are fewer, best first (Backend::topLogits). Throws likewise.
+  std::int32_t sampleBest(std::span<const kernels::ScoredToken> best,
+                          std::span<const std::int32_t> recent);
+  static constexpr std::int64_t kMostBestLogits = 512;  // what a device finds in one go
+
  private:
   using Candidate = std::pair<float, std::int32_t>;  // logit, id
 
+  std::span<const std::int32_t> penalizedTokens(std::span<const std::int32_t> recent) const;
+  float penalized(float logit) const;
   void collectCandidates(std::span<const float> logits, std::size_t best);
+  void keepTopK();
   double weight(const Candidate& candidate) const;
   const Candidate& rank(std::size_t index);
   std::int32_t draw();

@@ -287,9 +287,15 @@ void Session::fillRandomly(std::int64_t nTokens, std::uint64_t seed, const std::
 
 bool Session::forward(const Chunk& chunk) {
   Chunk own = chunk;
+  if (!chunk.onLogits && !backend_.usesHostMemory()) own.nBestLogits = nBestLogits_;
+  own.onBestLogits = [&](std::int64_t /*token*/, std::span<const kernels::ScoredToken> best) {
+    bestLogits_.assign(best.begin(), best.end());
+    logits_.clear();
+  };
   own.onLogits = [&](std::int64_t first, std::int64_t nRows, std::span<const float> rows) {
     const std::span<const float> last = rows.last(static_cast<std::size_t>(model_.vocabSize));
     logits_.assign(last.begin(), last.end());
+    bestLogits_.clear();
     if (chunk.onLogits) chunk.onLogits(first, nRows, rows);
   };
   if (!llama_.forward(cache_, own)) return false;
@@ -302,6 +308,7 @@ void Session::clear() {
   cache_.clear();
   tokens_.clear();
   logits_.clear();
+  bestLogits_.clear();
   publishCounts();
 }
 
@@ -319,6 +326,7 @@ std::int64_t Session::restore(const std::filesystem::path& path, const SessionId
     throw;
   }
   logits_.clear();
+  bestLogits_.clear();
   publishCounts();
   return length();
 }

@@ -91,8 +91,13 @@ class Session {
                         const std::stop_token& stop);
   /// Adds one token. Throws kContextFull when there is no room.
   void step(std::int32_t token);
-  /// Logits behind the last token, [vocabSize].
+  /// From now on only the `count` best logits are brought from a device; 0: all of them. On a host
+  /// they are all at hand anyway.
+  void bringBestLogits(std::int64_t count) { nBestLogits_ = count; }
+  /// Behind the last token: logits [vocabSize], or the best of them, best first, where these alone
+  /// were brought; then logits() is empty.
   std::span<const float> logits() const { return logits_; }
+  std::span<const kernels::ScoredToken> bestLogits() const { return bestLogits_; }
 
   /// Replaces the contents of the cache. False: stopped. Throws as prefill().
   bool evaluate(const Evaluation& evaluation);
@@ -145,7 +150,9 @@ class Session {
   std::int64_t chunkTokens_;
   KvCache cache_;
   std::vector<std::int32_t> tokens_;  // those in the cache
-  std::vector<float> logits_;         // [vocabSize]
+  std::int64_t nBestLogits_ = 0;
+  std::vector<float> logits_;                     // [vocabSize], or empty
+  std::vector<kernels::ScoredToken> bestLogits_;  // likewise, up to nBestLogits_
 };
 
 }  // namespace longhand::engine

@@ -2,8 +2,11 @@
 
 #include "engine/sampler.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -91,6 +94,8 @@ class SamplerTest : public QObject {
   void survivesInfinitiesAndNaN();
   void refusesLogitsWithoutAnyNumber();
   void refusesValuesOutOfRange();
+  void theBestLogitsGiveTheSameTokens();
+  void saysWhenAllLogitsAreNeeded();
   void isFastOnALargeVocabulary();
 };
 
@@ -263,6 +268,62 @@ void SamplerTest::refusesValuesOutOfRange() {
   QVERIFY(isRefused([](SamplerConfig& c) { c.minP = 1.1; }));
   QVERIFY(isRefused([](SamplerConfig& c) { c.repetitionPenalty = 0.0; }));
   QVERIFY(isRefused([](SamplerConfig& c) { c.repetitionWindow = -1; }));
+}
+
+void SamplerTest::theBestLogitsGiveTheSameTokens() {
+  std::mt19937 random(5);
+  const std::size_t sizes[] = {1, 3, 41, 42, 60, 500};
+  for (unsigned round = 0; round < 400; ++round) {
+    SamplerConfig config = plain(round);
+    config.temperature = round % 5 == 0 ? 0.0 : 0.5 + 0.5 * static_cast<double>(round % 3);
+    config.topK = std::array{1, 2, 40, 41, 100}[random() % 5];
+    config.topP = random() % 2 == 0 ? 1.0 : 0.9;
+    config.minP = random() % 3 == 0 ? 0.05 : 0.0;
+    config.repetitionPenalty = std::array{1.0, 1.1, 2.0, 10.0}[random() % 4];
+    config.repetitionWindow = std::array{0, 1, 8, 64}[random() % 4];
+    std::vector<float> logits = modelLikeLogits(sizes[random() % 6], round);
+    for (float& logit : logits) {
+      // Equal ones, on both sides of 0; sometimes so large that a penalty makes them -infinity.
+      logit = std::round(4.0F * (logit - 2.0F)) / 4.0F;
+      if (random() % 40 == 0) logit = std::array{kNaN, -kInfinity, -1e38F, -0.0F}[random() % 4];
+    }
+    if (random() % 8 == 0) logits[random() % logits.size()] = kInfinity;
+    if (std::none_of(logits.begin(), logits.end(), [](float x) { return x > -1e37F; })) continue;
+
+    Sampler whole(config);
+    Sampler few(config);
+    std::vector<longhand::kernels::ScoredToken> best;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      if (logits[i] > -kInfinity) best.push_back({logits[i], static_cast<std::int32_t>(i)});
+    }
+    std::ranges::stable_sort(best, std::greater<>(), &longhand::kernels::ScoredToken::logit);
+    QVERIFY(few.nBestWanted() > 0);
+    best.resize(std::min(best.size(), static_cast<std::size_t>(few.nBestWanted())));
+    std::vector<std::int32_t> recent;  // likely tokens, over and over
+    for (int i = 0; i < 60; ++i) {
+      const std::int32_t token = whole.sample(logits, recent);
+      QCOMPARE(few.sampleBest(best, recent), token);
+      recent.push_back(token);
+    }
+  }
+}
+
+void SamplerTest::saysWhenAllLogitsAreNeeded() {
+  SamplerConfig config = plain();
+  config.topK = 0;
+  QCOMPARE(Sampler(config).nBestWanted(), 0);
+  config.topK = 40;
+  QCOMPARE(Sampler(config).nBestWanted(), 41);
+  config.repetitionPenalty = 1.1;
+  config.repetitionWindow = 64;
+  QCOMPARE(Sampler(config).nBestWanted(), 105);
+  config.repetitionWindow = 1000;
+  QCOMPARE(Sampler(config).nBestWanted(), 0);
+  config.repetitionWindow = 64;
+  config.repetitionPenalty = 0.9;
+  QCOMPARE(Sampler(config).nBestWanted(), 0);
+  QCOMPARE(Sampler(greedy()).nBestWanted(), 1);
+  QVERIFY_EXCEPTION_THROWN(Sampler(greedy()).sampleBest({}, {}), Error);
 }
 
 void SamplerTest::isFastOnALargeVocabulary() {
