@@ -199,14 +199,18 @@ void CpuKvDecodeBench::decode() {
   std::vector<float> output(queries.size());
   std::vector<double> seconds;
   std::vector<double> plain;
+  // A plain read sweeps the cache out of the processor's.
+  const int nRepeats = leastBytes() == 0 ? 20 : 1;
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
   do {
-    seconds.push_back(secondsOf([&] {
-      for (std::int64_t layer = 0; layer < layers.count(); ++layer) {
-        kv.attend(shape, 0.09F, {queries.data(), 1, cols, cols}, layers.view(layer), layers.exact(),
-                  0, {output.data(), 1, cols, cols});
-      }
-    }));
+    for (int i = 0; i < nRepeats; ++i) {
+      seconds.push_back(secondsOf([&] {
+        for (std::int64_t layer = 0; layer < layers.count(); ++layer) {
+          kv.attend(shape, 0.09F, {queries.data(), 1, cols, cols}, layers.view(layer),
+                    layers.exact(), 0, {output.data(), 1, cols, cols});
+        }
+      }));
+    }
     plain.push_back(plainRead_.bytesPerSecond(pool));
   } while (std::chrono::steady_clock::now() < end || seconds.size() < 3);
   const double best = *std::min_element(seconds.begin(), seconds.end());
