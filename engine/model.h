@@ -77,5 +77,10 @@ std::uint64_t weightBytesOf(const std::filesystem::path& folder, WeightFormat fo
 std::unique_ptr<Model> makeRandomModel(const ModelConfig& config, WeightFormat format,
                                        std::uint64_t seed, kernels::Backend& backend,
                                        MemoryLedger& ledger, std::stop_token stop = {});
+/// The same with matrices in all layers that are the backend's copies of the first layer's, in
+/// memory of their own: 13 GiB on a device within a second or two, for measuring its speed.
+std::unique_ptr<Model> makeRepeatedModel(const ModelConfig& config, WeightFormat format,
+                                         std::uint64_t seed, kernels::Backend& backend,
+                                         MemoryLedger& ledger, std::stop_token stop = {});
 
 }  // namespace longhand::engine

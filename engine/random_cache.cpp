@@ -55,10 +55,10 @@ class RandomNumbers {
   std::size_t next_ = 0;
 };
 
-/// Packed pages of one format on the host.
+/// Packed pages of one format.
 struct Patterns {
   PageFormat format;
-  std::vector<std::vector<std::byte>> pages;
+  std::vector<BackendBuffer> pages;
 };
 
 class RandomFill {
@@ -72,8 +72,8 @@ class RandomFill {
     std::size_t number = 0;
     for (const PageRef& page : cache.pages(layer)) {
       const Patterns& patterns = patternsOf(page.format);
-      const std::vector<std::byte>& bytes = patterns.pages[number++ % kPatternsPerFormat];
-      backend_.upload(page.data, bytes.data(), bytes.size());
+      const BackendBuffer& pattern = patterns.pages[number++ % kPatternsPerFormat];
+      backend_.copy(page.data, pattern.data(), pattern.sizeBytes());
     }
   }
 
@@ -108,23 +108,21 @@ class RandomFill {
     return patterns_.emplace_back(std::move(patterns));
   }
 
-  std::vector<std::byte> packedPage(const PageFormat& format, std::uint64_t seed) {
+  BackendBuffer packedPage(const PageFormat& format, std::uint64_t seed) {
     const std::int64_t count = format.groupSize * shape_.nKvHeads * shape_.headDim;
     const std::size_t partBytes = kernels::bytesOf(format.exactType, count);
     const std::size_t pageBytes =
         kernels::pageLayout(format, shape_.nKvHeads, shape_.headDim).totalBytes;
-    MemoryLedger unseen;  // a page or two for a moment
-    BackendBuffer memory(backend_, unseen, MemoryCategory::kWorkspace, 2 * partBytes);
-    BackendBuffer page(backend_, unseen, MemoryCategory::kWorkspace, pageBytes);
+    BackendBuffer memory(backend_, unseen_, MemoryCategory::kWorkspace, 2 * partBytes);
+    BackendBuffer page(backend_, unseen_, MemoryCategory::kWorkspace, pageBytes);
     RandomNumbers source(format.exactType, 2 * count, seed);
     const ExactSpan span{format.exactType, memory.data(), memory.data() + partBytes,
                          format.groupSize, format.groupSize};
     source.write(backend_, span.keys, count);
     source.write(backend_, span.values, count);
     backend_.packPage(shape_, {&span, 1}, format, kernels::QuantSolver::kMinMax, page.data());
-    std::vector<std::byte> packed(pageBytes);
-    backend_.download(packed.data(), page.data(), pageBytes);
-    return packed;
+    backend_.synchronize();  // before the source goes; a fault shows with the next operation
+    return page;
   }
 
   static constexpr std::int64_t kRingNumbers = 32'749;
@@ -133,6 +131,7 @@ class RandomFill {
   const AttentionShape shape_;
   const std::uint64_t seed_;
   std::vector<std::pair<DataType, RandomNumbers>> numbers_;
+  MemoryLedger unseen_;  // some pages for a moment
   std::vector<Patterns> patterns_;
 };
 

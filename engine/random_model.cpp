@@ -84,6 +84,18 @@ class RandomWeights {
   RandomWeights(std::uint64_t seed, LoadedModel& model, std::stop_token stop)
       : seed_(seed), model_(model), runner_(0, noProgress_, std::move(stop)) {}
 
+  /// The bytes of `original`, in a format of `target`, in memory of their own.
+  WeightView repeat(const WeightView& original, const WeightTarget& target) {
+    const WeightLayout layout = weightLayout(target, original.rows, original.cols);
+    std::byte* const memory = model_.allocate(layout.totalBytes);
+    model_.backend().copy(memory, original.data, layout.totalBytes);
+    WeightView view = viewOf(target, original.rows, original.cols, memory);
+    view.codebook = original.codebook;
+    view.nestedCodebook = original.nestedCodebook;
+    view.nestedOffset = original.nestedOffset;
+    return view;
+  }
+
   WeightView make(const WeightSpec& spec, const WeightTarget& target) {
     ++weight_;
     const WeightLayout layout = weightLayout(target, spec.rows, spec.cols);
@@ -185,11 +197,9 @@ class RandomWeights {
   std::array<float, 256> normal_ = normalTable();
 };
 
-}  // namespace
-
-std::unique_ptr<Model> makeRandomModel(const ModelConfig& config, WeightFormat format,
-                                       std::uint64_t seed, kernels::Backend& backend,
-                                       MemoryLedger& ledger, std::stop_token stop) {
+std::unique_ptr<Model> makeModel(const ModelConfig& config, WeightFormat format, std::uint64_t seed,
+                                 bool repeatsLayers, kernels::Backend& backend,
+                                 MemoryLedger& ledger, std::stop_token stop) {
   if (format == WeightFormat::kAuto) {
     format = autoQuantizes(config) ? WeightFormat::kNf4 : WeightFormat::kF16;
   }
@@ -204,10 +214,27 @@ std::unique_ptr<Model> makeRandomModel(const ModelConfig& config, WeightFormat f
   model->checkRoom(totalBytes);
   RandomWeights weights(seed, *model, std::move(stop));
   for (const WeightSpec& spec : weightSpecs(config)) {
-    model->place(spec, weights.make(spec, targetOfSpec(spec)));
+    const WeightTarget target = targetOfSpec(spec);
+    const bool isRepeated = repeatsLayers && spec.matrix != nullptr && spec.layer > 0;
+    model->place(spec, isRepeated ? weights.repeat(model->layers().front().*spec.matrix, target)
+                                  : weights.make(spec, target));
   }
   model->finish(format, seed);
   return model;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> makeRandomModel(const ModelConfig& config, WeightFormat format,
+                                       std::uint64_t seed, kernels::Backend& backend,
+                                       MemoryLedger& ledger, std::stop_token stop) {
+  return makeModel(config, format, seed, false, backend, ledger, std::move(stop));
+}
+
+std::unique_ptr<Model> makeRepeatedModel(const ModelConfig& config, WeightFormat format,
+                                         std::uint64_t seed, kernels::Backend& backend,
+                                         MemoryLedger& ledger, std::stop_token stop) {
+  return makeModel(config, format, seed, true, backend, ledger, std::move(stop));
 }
 
 }  // namespace longhand::engine

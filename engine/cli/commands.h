@@ -29,5 +29,8 @@ Command addPerplexityCommand(CLI::App& program);
 Command addQualityCommand(CLI::App& program);
 Command addPlanCommand(CLI::App& program);
 Command addBenchCommand(CLI::App& program);
+Command addSelftestCommand(CLI::App& program);
+/// The self-test's options as those of the program itself.
+Command makeSelftestCommand(CLI::App& parser);
 
 }  // namespace longhand::engine::cli
