@@ -31,12 +31,12 @@ double errorOf(std::span<const float, 16> codebook, double step, double zero) {
 
 }  // namespace
 
-ByteCodebook roundToBytes(std::span<const float, 16> codebook, bool hasZero128) {
+ByteCodebook roundToBytes(std::span<const float, 16> codebook) {
   const auto [least, largest] = std::ranges::minmax(codebook);
   const double low = static_cast<double>(least);
   const double high = static_cast<double>(largest);
   // The finest step: the numbers fill the bytes from end to end.
-  double finest = hasZero128 ? std::max(-low, high) / 127.0 : (high - low) / kLargestByte;
+  double finest = (high - low) / kLargestByte;
   if (!(finest > 0.0)) finest = 1.0;  // all numbers are equal
 
   Candidate best;
@@ -47,8 +47,8 @@ ByteCodebook roundToBytes(std::span<const float, 16> codebook, bool hasZero128) 
     const double step = finest * (1.0 + 0.25 * s / kSteps);
     const double lowestZero = -low / step;                  // the least number becomes byte 0
     const double highestZero = kLargestByte - high / step;  // the largest becomes 255
-    for (int z = 0; z <= (hasZero128 ? 0 : kZeros); ++z) {
-      const double zero = hasZero128 ? 128.0 : lowestZero + (highestZero - lowestZero) * z / kZeros;
+    for (int z = 0; z <= kZeros; ++z) {
+      const double zero = lowestZero + (highestZero - lowestZero) * z / kZeros;
       const double error = errorOf(codebook, step, zero);
       if (error < best.error) best = {step, zero, error};
     }

@@ -8,9 +8,8 @@
 namespace longhand::kernels {
 
 /// codebook[code] ~ step * (bytes[code] - zero), with the step and the zero (any real number) that
-/// give the least sum of squared errors among a grid of them. With `hasZero128` zero is 128 and the
-/// bytes are 1 to 255. The numbers must be finite.
-ByteCodebook roundToBytes(std::span<const float, 16> codebook, bool hasZero128);
+/// give the least sum of squared errors among a grid of them. The numbers must be finite.
+ByteCodebook roundToBytes(std::span<const float, 16> codebook);
 
 /// The largest error of roundToBytes for the NF4 codebook, where the largest magnitude is 1.
 inline constexpr float kMaxByteCodebookError = 0.0039F;

@@ -73,6 +73,7 @@ const CpuKernels& kernelsFor(CpuPath path) {
       CpuKernels kernels = avx2Kernels();
       kernels.name = "AVX-VNNI";
       kernels.int8 = &avxVnniInt8Kernels();
+      kernels.int8Matvec = &avxVnniInt8MatvecKernels();
       return kernels;
     }();
     return kKernels;

@@ -84,7 +84,7 @@ void Int8Matvec::multiply(const MatrixView& input, std::span<const Projection> p
 void Int8Matvec::prepareCodebook(const float* codebook) {
   if (hasCodebook_ && std::equal(codebook_.begin(), codebook_.end(), codebook)) return;
   std::copy_n(codebook, codebook_.size(), codebook_.begin());
-  byteCodebook_ = roundToBytes(codebook_, kernels_.needsZero128);
+  byteCodebook_ = roundToBytes(codebook_);
   hasCodebook_ = true;
 }
 
@@ -92,7 +92,7 @@ Int8MatvecInput Int8Matvec::quantize(const MatrixView& input, const Int8MatvecFo
   const std::int64_t nBlocks = input.cols / kNf4BlockSize;
   const std::int64_t stride = int8ScaleStride(nBlocks);
   const std::int64_t paddedBlocks = ceilDivide(nBlocks, form.chunkBlocks) * form.chunkBlocks;
-  const std::int64_t bytesOfNumber = kernels_.hasWide && input.rows == 1 ? 2 : 1;
+  const std::int64_t bytesOfNumber = kernels_.digits[input.rows - 1].count;
   const std::int64_t nScales = input.rows * stride;
   Int8MatvecInput bytes;
   bytes.bytes = static_cast<std::int8_t*>(

@@ -16,11 +16,11 @@ namespace longhand::kernels {
 /// Rounds the tokens to bytes once and multiplies them with the stored codes of one or several
 /// weights, each read once, front to back, by a share of rows for each thread.
 ///
-/// Error of an output: each input is off by at most 1/254 of the largest magnitude of its block of
-/// 64, each NF4 weight by at most kMaxByteCodebookError of its absmax (for the NF4 codebook). For
-/// normal inputs that is about 0.7 % of a product, a tenth of what NF4 itself adds. One token is
-/// taken with two bytes an input where the kernels have that: inputs are then off by at most
-/// 1/65024, and 0.3 % from the codebook is what remains.
+/// Error of an output: each NF4 weight is off by at most kMaxByteCodebookError of its absmax (for
+/// the NF4 codebook), which is about 0.3 % of a product where NF4 itself adds 8 %. Each input is
+/// off by at most 1 / 2L of the largest magnitude of its block of 64: with L = 127 (one byte) that
+/// is 0.65 % of a product for normal inputs, with two bytes nothing beside the codebook.
+/// int8_matvec_kernels.h says where there are two.
 ///
 /// Owns its scratch: about 3 bytes for each input and token, and 8 KiB a thread.
 /// One thread at a time calls.

@@ -14,6 +14,23 @@ inline constexpr std::int64_t kInt8PrefetchBytes = 12 * 1024;
 // them, and a quarter of the time was lost.
 inline constexpr std::int64_t kScalePrefetchBytes = 1024;
 
+// Stores a block's integers and returns their sum.
+template <typename Form>
+std::int32_t storeInt8Input(const float* numbers, float inverseScale, std::int64_t block,
+                            std::int64_t token, const Int8MatvecInput& input) {
+  Int8MatvecSimd::Bytes digits[Form::Input::kDigits];
+  Form::Input::round(numbers, inverseScale, digits);
+  std::int8_t* chunk =
+      input.bytes + (block / Form::kChunkBlocks * input.nTokens + token) * Form::kChunkInputs;
+  std::int32_t sum = 0;
+  for (const Int8MatvecSimd::Bytes& digit : digits) {
+    Form::storeBytes(digit, block, chunk);
+    chunk += Form::kChunkNumbers;
+    sum = Form::Input::kRadix * sum + Int8MatvecSimd::sum(digit);
+  }
+  return sum;
+}
+
 template <typename Form>
 void int8Quantize(const float* numbers, std::int64_t nBlocks, std::int64_t token,
                   const Int8MatvecInput& input) {
@@ -23,10 +40,10 @@ void int8Quantize(const float* numbers, std::int64_t nBlocks, std::int64_t token
     const float* const x = numbers + block * kNf4BlockSize;
     const float largest = Int8MatvecSimd::largestMagnitude(x);
     const bool isZero = largest < 1e-30F;  // false for NaN
-    const float scale = isZero ? 0.0F : largest / Form::kLargestInput;
-    const float inverse = isZero ? 0.0F : Form::kLargestInput / largest;
+    const float scale = isZero ? 0.0F : largest / Form::Input::kLargestNumber;
+    const float inverse = isZero ? 0.0F : Form::Input::kLargestNumber / largest;
     scales[block] = scale;
-    sums[block] = scale * static_cast<float>(Form::storeInput(x, inverse, block, token, input));
+    sums[block] = scale * static_cast<float>(storeInt8Input<Form>(x, inverse, block, token, input));
   }
   for (std::int64_t block = nBlocks; block < input.scaleStride; ++block) {
     scales[block] = 0.0F;
@@ -56,12 +73,14 @@ inline const float* int8RowAbsmax(const WeightView& weight,
 }
 
 // What differs between the types of weights: how a chunk is loaded and multiplied, and its scales.
+// Input is a type of Int8MatvecSimd, the digits of the input's integers.
+template <typename InputType>
 struct Nf4Form {
+  using Input = InputType;
   static constexpr std::int64_t kChunkBlocks = Int8MatvecSimd::kChunkBlocks;
   static constexpr std::int64_t kChunkBytes = kChunkBlocks * kNf4BlockSize / 2;
   static constexpr std::int64_t kChunkNumbers = kChunkBlocks * kNf4BlockSize;
-  static constexpr std::int64_t kChunkInputs = kChunkNumbers;  // bytes
-  static constexpr float kLargestInput = 127.0F;
+  static constexpr std::int64_t kChunkInputs = Input::kDigits * kChunkNumbers;  // bytes
   using Chunk = Int8MatvecSimd::Weights;
 
   explicit Nf4Form(const Int8MatvecJob& job)
@@ -80,30 +99,27 @@ struct Nf4Form {
     return Int8MatvecSimd::loadFirstBlock(codes, codebook);
   }
   static Simd::Float dot(const Chunk& weights, const std::int8_t* input) {
-    return Int8MatvecSimd::dot(weights, input);
+    return Input::dot(weights, input);
   }
   static Simd::Float spread(const float* scales) { return Int8MatvecSimd::spread(scales); }
   // The second half of a last chunk of one block meets weight bytes of anything but its scale is 0.
-  static std::int32_t storeInput(const float* numbers, float inverseScale, std::int64_t block,
-                                 std::int64_t token, const Int8MatvecInput& input) {
-    const std::int64_t chunk = block / kChunkBlocks;
-    std::int8_t* const even = input.bytes + (chunk * input.nTokens + token) * kChunkInputs +
-                              block % kChunkBlocks * (kNf4BlockSize / 2);
-    const auto bytes = Int8MatvecSimd::roundBlock(numbers, inverseScale);
+  static void storeBytes(const Int8MatvecSimd::Bytes& bytes, std::int64_t block,
+                         std::int8_t* chunk) {  // [kChunkNumbers], of one digit
+    std::int8_t* const even = chunk + block % kChunkBlocks * (kNf4BlockSize / 2);
     Int8MatvecSimd::storePairs(bytes, even, even + kChunkNumbers / 2);
-    return Int8MatvecSimd::sum(bytes);
   }
 
   Int8MatvecSimd::Codebook codebook;
   Int8MatvecSimd::NestedCodebook nested;
 };
 
+template <typename InputType>
 struct Int8Form {
+  using Input = InputType;
   static constexpr std::int64_t kChunkBlocks = 1;
   static constexpr std::int64_t kChunkBytes = kInt8BlockSize;
   static constexpr std::int64_t kChunkNumbers = kInt8BlockSize;
-  static constexpr std::int64_t kChunkInputs = kChunkNumbers;
-  static constexpr float kLargestInput = 127.0F;
+  static constexpr std::int64_t kChunkInputs = Input::kDigits * kChunkNumbers;
   using Chunk = Int8MatvecSimd::Int8Weights;
 
   explicit Int8Form(const Int8MatvecJob&) {}
@@ -119,58 +135,12 @@ struct Int8Form {
   static Chunk load(const std::uint8_t* codes) { return Int8MatvecSimd::loadInt8Weights(codes); }
   static Chunk loadFirstBlock(const std::uint8_t* codes) { return load(codes); }
   static Simd::Float dot(const Chunk& weights, const std::int8_t* input) {
-    return Int8MatvecSimd::dotInt8(weights, input);
+    return Input::dotInt8(weights, input);
   }
   static Simd::Float spread(const float* scales) { return Simd::broadcast(*scales); }
-  static std::int32_t storeInput(const float* numbers, float inverseScale, std::int64_t block,
-                                 std::int64_t token, const Int8MatvecInput& input) {
-    const auto bytes = Int8MatvecSimd::roundBlock(numbers, inverseScale);
-    Int8MatvecSimd::store(bytes, input.bytes + (block * input.nTokens + token) * kChunkInputs);
-    return Int8MatvecSimd::sum(bytes);
-  }
-};
-
-// The same with two bytes an input, for one token. A template, as not every Simd has it.
-template <typename ByteSimd>
-struct WideNf4Form : Nf4Form {
-  static constexpr std::int64_t kChunkInputs = 2 * kChunkNumbers;
-  static constexpr float kLargestInput = 32512.0F;
-
-  using Nf4Form::Nf4Form;
-  static Simd::Float dot(const Chunk& weights, const std::int8_t* input) {
-    return ByteSimd::dotWide(weights, input);
-  }
-  static std::int32_t storeInput(const float* numbers, float inverseScale, std::int64_t block,
-                                 std::int64_t /*token*/, const Int8MatvecInput& input) {
-    std::int8_t* const even = input.bytes + block / kChunkBlocks * kChunkInputs +
-                              block % kChunkBlocks * (kNf4BlockSize / 2);
-    decltype(ByteSimd::roundBlock(numbers, inverseScale)) high;
-    decltype(ByteSimd::roundBlock(numbers, inverseScale)) low;
-    ByteSimd::roundBlockWide(numbers, inverseScale, high, low);
-    ByteSimd::storePairs(high, even, even + kChunkNumbers / 2);
-    ByteSimd::storePairs(low, even + kChunkNumbers, even + kChunkNumbers + kChunkNumbers / 2);
-    return 256 * ByteSimd::sum(high) + ByteSimd::sum(low);
-  }
-};
-
-template <typename ByteSimd>
-struct WideInt8Form : Int8Form {
-  static constexpr std::int64_t kChunkInputs = 2 * kChunkNumbers;
-  static constexpr float kLargestInput = 32512.0F;
-
-  using Int8Form::Int8Form;
-  static Simd::Float dot(const Chunk& weights, const std::int8_t* input) {
-    return ByteSimd::dotInt8Wide(weights, input);
-  }
-  static std::int32_t storeInput(const float* numbers, float inverseScale, std::int64_t block,
-                                 std::int64_t /*token*/, const Int8MatvecInput& input) {
-    std::int8_t* const bytes = input.bytes + block * kChunkInputs;
-    decltype(ByteSimd::roundBlock(numbers, inverseScale)) high;
-    decltype(ByteSimd::roundBlock(numbers, inverseScale)) low;
-    ByteSimd::roundBlockWide(numbers, inverseScale, high, low);
-    ByteSimd::store(high, bytes);
-    ByteSimd::store(low, bytes + kChunkNumbers);
-    return 256 * ByteSimd::sum(high) + ByteSimd::sum(low);
+  static void storeBytes(const Int8MatvecSimd::Bytes& bytes, std::int64_t /*block*/,
+                         std::int8_t* chunk) {
+    Int8MatvecSimd::store(bytes, chunk);
   }
 };
 
@@ -208,7 +178,7 @@ void int8Rows(const Int8MatvecJob& job, const Form& form, std::int64_t row, floa
   float* const absmaxBuffer = scratch + kRows * kTokens * stride;  // [nBlocks + 64]
 
   Simd::Float sums[kTokens][kRows];
-  const Simd::Float minusZero = Simd::broadcast(Int8MatvecSimd::kBias - job.codebook.zero);
+  const Simd::Float minusZero = Simd::broadcast(-job.codebook.zero);
 #pragma GCC unroll 2
   for (int r = 0; r < kRows; ++r) {
     Simd::Float inputSums[kTokens];
@@ -275,56 +245,47 @@ void int8Matvec(const Int8MatvecJob& job, std::int64_t firstRow, std::int64_t la
   for (; row < lastRow; ++row) int8Rows<Form, kTokens, 1>(job, form, row, scratch);
 }
 
-template <typename Form, template <typename> typename WideForm>
+// For up to kTokens tokens.
+template <template <typename> typename Form, int kTokens>
 void int8Multiply(const Int8MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow,
                   float* scratch) {
-  switch (job.input.nTokens) {
-    case 1:
-      if constexpr (Int8MatvecSimd::kHasWide) {
-        return int8Matvec<WideForm<Int8MatvecSimd>, 1>(job, firstRow, lastRow, scratch);
-      } else {
-        return int8Matvec<Form, 1>(job, firstRow, lastRow, scratch);
-      }
-    case 2:
-      return int8Matvec<Form, 2>(job, firstRow, lastRow, scratch);
-    case 3:
-      return int8Matvec<Form, 3>(job, firstRow, lastRow, scratch);
-    case 4:
-      return int8Matvec<Form, 4>(job, firstRow, lastRow, scratch);
-    case 5:
-      return int8Matvec<Form, 5>(job, firstRow, lastRow, scratch);
-    case 6:
-      return int8Matvec<Form, 6>(job, firstRow, lastRow, scratch);
-    case 7:
-      return int8Matvec<Form, 7>(job, firstRow, lastRow, scratch);
-    case 8:
-      return int8Matvec<Form, 8>(job, firstRow, lastRow, scratch);
-    default:
-      return;
-  }
-}
-
-template <typename Form, template <typename> typename WideForm>
-void int8QuantizeAny(const float* numbers, std::int64_t nBlocks, std::int64_t token,
-                     const Int8MatvecInput& input) {
-  if constexpr (Int8MatvecSimd::kHasWide) {
-    if (input.nTokens == 1) {
-      return int8Quantize<WideForm<Int8MatvecSimd>>(numbers, nBlocks, token, input);
+  if constexpr (kTokens > 0) {
+    if (job.input.nTokens == kTokens) {
+      using FormOfInput = Form<Int8MatvecSimd::InputOf<kTokens>>;
+      return int8Matvec<FormOfInput, kTokens>(job, firstRow, lastRow, scratch);
     }
+    int8Multiply<Form, kTokens - 1>(job, firstRow, lastRow, scratch);
   }
-  int8Quantize<Form>(numbers, nBlocks, token, input);
 }
 
-template <typename Form, template <typename> typename WideForm>
-inline constexpr Int8MatvecForm kInt8MatvecForm = {.chunkBlocks = Form::kChunkBlocks,
-                                                   .quantize = int8QuantizeAny<Form, WideForm>,
-                                                   .multiply = int8Multiply<Form, WideForm>};
+template <template <typename> typename Form, int kTokens>
+void int8QuantizeToken(const float* numbers, std::int64_t nBlocks, std::int64_t token,
+                       const Int8MatvecInput& input) {
+  if constexpr (kTokens > 0) {
+    if (input.nTokens == kTokens) {
+      return int8Quantize<Form<Int8MatvecSimd::InputOf<kTokens>>>(numbers, nBlocks, token, input);
+    }
+    int8QuantizeToken<Form, kTokens - 1>(numbers, nBlocks, token, input);
+  }
+}
+
+template <template <typename> typename Form>
+inline constexpr Int8MatvecForm kInt8MatvecForm = {
+    .chunkBlocks = Form<Int8MatvecSimd::InputOf<1>>::kChunkBlocks,
+    .quantize = int8QuantizeToken<Form, kMaxInt8MatvecTokens>,
+    .multiply = int8Multiply<Form, kMaxInt8MatvecTokens>};
+
+template <int kTokens>
+inline constexpr Int8InputDigits kInt8InputDigits = {
+    .count = Int8MatvecSimd::InputOf<kTokens>::kDigits,
+    .largestNumber = Int8MatvecSimd::InputOf<kTokens>::kLargestNumber};
 
 inline constexpr Int8MatvecKernels kInt8MatvecKernels = {
-    .needsZero128 = Int8MatvecSimd::kNeedsZero128,
-    .hasWide = Int8MatvecSimd::kHasWide,
-    .nf4 = kInt8MatvecForm<Nf4Form, WideNf4Form>,
-    .int8 = kInt8MatvecForm<Int8Form, WideInt8Form>};
+    .digits = {kInt8InputDigits<1>, kInt8InputDigits<2>, kInt8InputDigits<3>, kInt8InputDigits<4>,
+               kInt8InputDigits<5>, kInt8InputDigits<6>, kInt8InputDigits<7>, kInt8InputDigits<8>},
+    .nf4 = kInt8MatvecForm<Nf4Form>,
+    .int8 = kInt8MatvecForm<Int8Form>};
+static_assert(kMaxInt8MatvecTokens == 8);
 
 }  // namespace
 }  // namespace longhand::kernels

@@ -6,14 +6,21 @@
 // Both factors are bytes; a block is 64 inputs with one scale for each factor:
 //   NF4:  weight[r, i] = absmax * codebook[code]  ~  absmax * step * (codebookByte[code] - zero)
 //   int8: weight[r, i] = scale * code, the same with absmax = scale, step = 1
-//   input[t, i]  ~  inputScale * inputByte, inputScale = largest |input| of the block / 127
+//   input[t, i]  ~  inputScale * inputInteger, inputScale = largest |input| of the block / L
 // So a block's part of an output is
-//   absmax * step * (inputScale * sum weightByte * inputByte - zero * inputScale * sum inputByte)
-// where both sums are whole numbers, exact in 32 bits and (below 2^22) in a float. The last term
-// does not depend on the row and is prepared with the input.
+//   absmax * step * (inputScale * sum weightByte * inputInteger
+//                    - zero * inputScale * sum inputInteger)
+// where both sums are whole numbers, exact in 32 bits and rounded once when they become floats. The
+// last term does not depend on the row and is prepared with the input.
 //
-// One token is bound by memory, which leaves time for a second byte of the input ("wide"):
-// inputByte is then 256 * high + low with |high| <= 127, and inputScale = largest |input| / 32512.
+// The input's integer has one byte (L = 127) or two ("digits", high * radix + low), as its sums
+// leave room for on each instruction set:
+//   AVX-512 VNNI, one token: radix 256, L = 32512. Memory is the bound, so it costs nothing.
+//   AVX-512 VNNI, more tokens: one byte. There the dot products are the bound.
+//   AVX-VNNI: the same.
+//   AVX2: radix 64, L = 2048, both digits at most 32 in magnitude. Products of weight bytes (at
+//   most 255) then add up four at a time in 16 bits without overflow (4 * 255 * 32 = 32,640), which
+//   takes as many instructions as one byte whose sign has to be moved to the other factor.
 //
 // Weights are not repacked. A vector of NF4 codes holds the pairs (high nibble first) of one or two
 // blocks; the input is stored in the order in which they come out: of each such chunk first the
@@ -38,9 +45,9 @@ struct ByteCodebook {
 /// Tokens as bytes. Rows of scales and sums are `scaleStride` apart: a multiple of 16 that is at
 /// least the number of blocks; what pads them is 0.
 struct Int8MatvecInput {
-  std::int8_t* bytes = nullptr;  // [nChunks, nTokens, high and (if wide) low, chunkBlocks * 64]
+  std::int8_t* bytes = nullptr;  // [nChunks, nTokens, inputDigits, chunkBlocks * 64], high first
   float* scales = nullptr;       // [nTokens, scaleStride]
-  float* sums = nullptr;         // [nTokens, scaleStride], scale * sum of the block's bytes
+  float* sums = nullptr;         // [nTokens, scaleStride], scale * sum of the block's integers
   std::int64_t scaleStride = 0;
   std::int64_t nTokens = 0;  // 1..kMaxInt8MatvecTokens
 };
@@ -66,9 +73,14 @@ struct Int8MatvecForm {
                    float* scratch);  // [int8MatvecScratch(nBlocks, nTokens)], aligned to 64 bytes
 };
 
+/// The integers that inputs are rounded to.
+struct Int8InputDigits {
+  int count;            // bytes: 1 or 2
+  float largestNumber;  // L
+};
+
 struct Int8MatvecKernels {
-  bool needsZero128;  // bytes of codebooks must have 128 as their zero and be 1 to 255
-  bool hasWide;       // one token is taken with two bytes an input
+  Int8InputDigits digits[kMaxInt8MatvecTokens];  // of 1, 2, ... tokens
   Int8MatvecForm nf4;
   Int8MatvecForm int8;
 };
@@ -82,5 +94,9 @@ constexpr std::int64_t int8ScaleStride(std::int64_t nBlocks) { return (nBlocks +
 constexpr std::int64_t int8MatvecScratch(std::int64_t nBlocks, std::int64_t nTokens) {
   return int8ScaleStride(nBlocks) + 64 + kInt8MatvecRows * nTokens * int8ScaleStride(nBlocks);
 }
+
+#ifdef LONGHAND_X86_KERNELS
+const Int8MatvecKernels& avxVnniInt8MatvecKernels();  // needs AVX-VNNI and what AVX2 kernels need
+#endif
 
 }  // namespace longhand::kernels

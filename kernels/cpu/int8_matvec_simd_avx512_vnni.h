@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/types.h"
 
@@ -14,9 +15,6 @@ namespace {
 
 struct Int8MatvecSimd {
   static constexpr std::int64_t kChunkBlocks = 2;
-  static constexpr bool kNeedsZero128 = false;
-  static constexpr bool kHasWide = true;
-  static constexpr float kBias = 0.0F;  // what the weight bytes of dot() lack: nothing
 
   /// Weight rows that share the loads of the input, for kInt8MatvecRows at most.
   static constexpr int rowsFor(int /*nTokens*/) { return 2; }
@@ -42,13 +40,6 @@ struct Int8MatvecSimd {
     return lookUp(_mm512_zextsi256_si512(half), codebook);
   }
 
-  /// Lanes 0 to 7 add up to the product of the first block, lanes 8 to 15 to that of the second.
-  static __m512 dot(const Weights& weights, const std::int8_t* input) {
-    const __m512i high = _mm512_loadu_si512(input);
-    const __m512i low = _mm512_loadu_si512(input + 64);
-    const __m512i sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), weights.high, high);
-    return _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(sum, weights.low, low));
-  }
   /// The scales of a chunk's blocks in the lanes of dot().
   static __m512 spread(const float* scales) {
     double pair = 0;
@@ -62,40 +53,68 @@ struct Int8MatvecSimd {
   static Int8Weights loadInt8Weights(const std::uint8_t* codes) {
     return _mm512_xor_si512(_mm512_loadu_si512(codes), _mm512_set1_epi8(-128));
   }
-  static __m512 dotInt8(Int8Weights weights, const std::int8_t* input) {
-    return _mm512_cvtepi32_ps(
-        _mm512_dpbusd_epi32(_mm512_setzero_si512(), weights, _mm512_loadu_si512(input)));
-  }
 
-  // --- Wide: two bytes an input, for one token ---------------------------------------------------
+  /// A block's 64 numbers as bytes, which are one digit of integers.
+  using Bytes = __m512i;
 
-  /// The product with an input of high bytes, then low bytes, each as for dot().
-  static __m512 dotWide(const Weights& weights, const std::int8_t* input) {
-    __m512i sum =
-        _mm512_dpbusd_epi32(_mm512_setzero_si512(), weights.high, _mm512_loadu_si512(input));
-    sum = _mm512_dpbusd_epi32(sum, weights.low, _mm512_loadu_si512(input + 64));
-    sum = _mm512_slli_epi32(sum, 8);
-    sum = _mm512_dpbusd_epi32(sum, weights.high, _mm512_loadu_si512(input + 128));
-    sum = _mm512_dpbusd_epi32(sum, weights.low, _mm512_loadu_si512(input + 192));
-    return _mm512_cvtepi32_ps(sum);
-  }
-  /// The product of an int8 block with an input of high bytes, then low bytes.
-  static __m512 dotInt8Wide(Int8Weights weights, const std::int8_t* input) {
-    const __m512i high =
-        _mm512_dpbusd_epi32(_mm512_setzero_si512(), weights, _mm512_loadu_si512(input));
-    return _mm512_cvtepi32_ps(
-        _mm512_dpbusd_epi32(_mm512_slli_epi32(high, 8), weights, _mm512_loadu_si512(input + 64)));
-  }
-  /// A block's 64 numbers as 16-bit ones, at most 32512: 256 * high + low.
-  static void roundBlockWide(const float* numbers, float inverseScale, __m512i& high,
-                             __m512i& low) {
-    const __m512i first = roundShorts(numbers, inverseScale);
-    const __m512i second = roundShorts(numbers + 32, inverseScale);
-    low = joinBytes(first, second);
-    const __m512i half = _mm512_set1_epi16(128);  // the low byte has a sign
-    high = joinBytes(_mm512_srli_epi16(_mm512_add_epi16(first, half), 8),
-                     _mm512_srli_epi16(_mm512_add_epi16(second, half), 8));
-  }
+  /// The input as integers of one byte.
+  struct OneByte {
+    static constexpr int kDigits = 1;
+    static constexpr std::int32_t kRadix = 1;
+    static constexpr float kLargestNumber = 127.0F;
+
+    static void round(const float* numbers, float inverseScale, Bytes (&digits)[kDigits]) {
+      const __m512 factor = _mm512_set1_ps(inverseScale);
+      __m512i bytes = _mm512_setzero_si512();
+      for (int quarter = 0; quarter < 4; ++quarter) {
+        const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(numbers + 16 * quarter), factor);
+        const __m128i rounded = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(scaled));
+        // The position is an immediate.
+        if (quarter == 0) bytes = _mm512_inserti32x4(bytes, rounded, 0);
+        if (quarter == 1) bytes = _mm512_inserti32x4(bytes, rounded, 1);
+        if (quarter == 2) bytes = _mm512_inserti32x4(bytes, rounded, 2);
+        if (quarter == 3) bytes = _mm512_inserti32x4(bytes, rounded, 3);
+      }
+      digits[0] = bytes;
+    }
+    /// The product of a chunk with `input`, its digits one after another. Lanes 0 to 7 add up to
+    /// that of the first block, lanes 8 to 15 to that of the second.
+    static __m512 dot(const Weights& weights, const std::int8_t* input) {
+      return _mm512_cvtepi32_ps(addDot(_mm512_setzero_si512(), weights, input));
+    }
+    /// The product of an int8 block.
+    static __m512 dotInt8(Int8Weights weights, const std::int8_t* input) {
+      return _mm512_cvtepi32_ps(addDotInt8(_mm512_setzero_si512(), weights, input));
+    }
+  };
+
+  /// Of two bytes.
+  struct TwoBytes {
+    static constexpr int kDigits = 2;
+    static constexpr std::int32_t kRadix = 256;
+    static constexpr float kLargestNumber = 32512.0F;
+
+    static void round(const float* numbers, float inverseScale, Bytes (&digits)[kDigits]) {
+      const __m512i first = roundShorts(numbers, inverseScale);
+      const __m512i second = roundShorts(numbers + 32, inverseScale);
+      const __m512i half = _mm512_set1_epi16(128);  // the low byte has a sign
+      digits[0] = joinBytes(_mm512_srli_epi16(_mm512_add_epi16(first, half), 8),
+                            _mm512_srli_epi16(_mm512_add_epi16(second, half), 8));
+      digits[1] = joinBytes(first, second);
+    }
+    static __m512 dot(const Weights& weights, const std::int8_t* input) {
+      const __m512i high = addDot(_mm512_setzero_si512(), weights, input);
+      return _mm512_cvtepi32_ps(addDot(_mm512_slli_epi32(high, 8), weights, input + 128));
+    }
+    static __m512 dotInt8(Int8Weights weights, const std::int8_t* input) {
+      const __m512i high = addDotInt8(_mm512_setzero_si512(), weights, input);
+      return _mm512_cvtepi32_ps(addDotInt8(_mm512_slli_epi32(high, 8), weights, input + 64));
+    }
+  };
+
+  /// One token is bound by memory, which leaves time for a second byte.
+  template <int kTokens>
+  using InputOf = std::conditional_t<kTokens == 1, TwoBytes, OneByte>;
 
   // The nested codebook's 256 floats, the lower and the upper 16 bits apart: permutations of
   // 16-bit numbers look up 32 codes in 4 steps, where a gather needs 32 loads.
@@ -130,21 +149,6 @@ struct Int8MatvecSimd {
     _mm512_storeu_ps(absmax + 16, _mm512_fmadd_ps(second, scale, offsets));
   }
 
-  /// A block's 64 numbers as bytes.
-  static __m512i roundBlock(const float* numbers, float inverseScale) {
-    const __m512 factor = _mm512_set1_ps(inverseScale);
-    __m512i bytes = _mm512_setzero_si512();
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(numbers + 16 * quarter), factor);
-      const __m128i rounded = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(scaled));
-      // The position is an immediate.
-      if (quarter == 0) bytes = _mm512_inserti32x4(bytes, rounded, 0);
-      if (quarter == 1) bytes = _mm512_inserti32x4(bytes, rounded, 1);
-      if (quarter == 2) bytes = _mm512_inserti32x4(bytes, rounded, 2);
-      if (quarter == 3) bytes = _mm512_inserti32x4(bytes, rounded, 3);
-    }
-    return bytes;
-  }
   /// Numbers 0, 2, ... to `even`, numbers 1, 3, ... to `odd`.
   static void storePairs(__m512i bytes, std::int8_t* even, std::int8_t* odd) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(even), _mm512_cvtepi16_epi8(bytes));
@@ -169,6 +173,13 @@ struct Int8MatvecSimd {
   }
 
  private:
+  static __m512i addDot(__m512i sum, const Weights& weights, const std::int8_t* input) {
+    sum = _mm512_dpbusd_epi32(sum, weights.high, _mm512_loadu_si512(input));
+    return _mm512_dpbusd_epi32(sum, weights.low, _mm512_loadu_si512(input + 64));
+  }
+  static __m512i addDotInt8(__m512i sum, Int8Weights weights, const std::int8_t* input) {
+    return _mm512_dpbusd_epi32(sum, weights, _mm512_loadu_si512(input));
+  }
   static __m512i roundShorts(const float* numbers, float inverseScale) {
     const __m512 factor = _mm512_set1_ps(inverseScale);
     const __m512i first = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(numbers), factor));
