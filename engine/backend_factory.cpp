@@ -30,7 +30,8 @@ std::unique_ptr<kernels::Backend> createCpu(const BackendOptions& options) {
   if (options.cpuPath == "reference") return kernels::createReferenceBackend();
   for (const auto& [name, path] : kPaths) {
     if (options.cpuPath != name) continue;
-    return kernels::createCpuBackend({options.threads, path});
+    return kernels::createCpuBackend(
+        {options.threads, path, options.longestFloatRow.value_or(kernels::kLongestFloatRow)});
   }
   throw Error(ErrorCode::kInvalidArgument, "There is no CPU path '" + options.cpuPath + "'.",
               "Choose auto, portable, avx2, avx-vnni, avx512, avx512-vnni or avx512-bf16.");

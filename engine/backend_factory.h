@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/backend.h"
@@ -17,6 +18,8 @@ struct BackendOptions {
   std::string backend = "cpu";
   /// The plug-in; empty: looked for beside the program, then in ../lib*/longhand.
   std::filesystem::path cudaPlugin;
+  /// CPU: as CpuOptions::longestFloatRow; none: its default.
+  std::optional<std::int64_t> longestFloatRow = {};
 };
 
 struct ChosenBackend {

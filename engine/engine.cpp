@@ -321,6 +321,7 @@ DecodeBytes Engine::decodeBytes() const {
 kernels::MachineRates Engine::measureMachineRates() {
   return impl_->machine->backend().measureRates();
 }
+bool Engine::usesHostMemory() const { return impl_->machine->backend().usesHostMemory(); }
 
 std::uint64_t Engine::sessionBytes() const {
   return impl_->session().savedBytes(impl_->sessionIdentity());

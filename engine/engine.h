@@ -33,12 +33,13 @@ namespace longhand::engine {
 struct EngineOptions {
   WeightFormat weights = WeightFormat::kAuto;
   KvCacheConfig cache;
-  std::int64_t contextLength = 0;    // 0: the model's trained length
-  int threads = 0;                   // 0: the cores this process may use
-  std::string cpuPath = "auto";      // as BackendOptions::cpuPath
-  std::string backend = "cpu";       // cpu, cuda, auto (engine/backend_factory.h)
-  std::filesystem::path cudaPlugin;  // as BackendOptions::cudaPlugin
-  std::int64_t chunkTokens = 0;      // prefill chunk; 0: the whole prompt where memory allows
+  std::int64_t contextLength = 0;                    // 0: the model's trained length
+  int threads = 0;                                   // 0: the cores this process may use
+  std::string cpuPath = "auto";                      // as BackendOptions::cpuPath
+  std::optional<std::int64_t> longestFloatRow = {};  // as BackendOptions::longestFloatRow
+  std::string backend = "cpu";                       // cpu, cuda, auto (engine/backend_factory.h)
+  std::filesystem::path cudaPlugin;                  // as BackendOptions::cudaPlugin
+  std::int64_t chunkTokens = 0;  // prefill chunk; 0: the whole prompt where memory allows
   /// Instead of what config.json says: published long-context configs are often wrong.
   std::optional<RopeConfig> rope;
 };
@@ -207,6 +208,8 @@ class Engine {
   DecodeBytes decodeBytes() const;
   /// As kernels::Backend::measureRates().
   kernels::MachineRates measureMachineRates();
+  /// False: weights and cache are in a device's memory.
+  bool usesHostMemory() const;
 
   /// Bytes of the file that saveSession() would write.
   std::uint64_t sessionBytes() const;

@@ -33,8 +33,11 @@ Machine::~Machine() { drop(); }
 
 Machine::Parts Machine::makeParts(const std::string& backendName, const LoadProgress& progress,
                                   const std::stop_token& stop) {
-  ChosenBackend chosen =
-      createBackend({threads_, setup_.options.cpuPath, backendName, setup_.options.cudaPlugin});
+  ChosenBackend chosen = createBackend({.threads = threads_,
+                                        .cpuPath = setup_.options.cpuPath,
+                                        .backend = backendName,
+                                        .cudaPlugin = setup_.options.cudaPlugin,
+                                        .longestFloatRow = setup_.options.longestFloatRow});
   Parts parts;
   parts.backend = std::move(chosen.backend);
   {

@@ -26,8 +26,9 @@ std::int64_t rowGrain(std::int64_t cols) {
 
 class CpuBackend final : public HostBackend {
  public:
-  CpuBackend(CpuPath path, int threads) : path_(path), kernels_(kernelsFor(path)) {
-    setThreads(threads);
+  CpuBackend(CpuPath path, const CpuOptions& options)
+      : path_(path), kernels_(kernelsFor(path)), longestFloatRow_(options.longestFloatRow) {
+    setThreads(options.threads);
   }
 
   std::string description() const override {
@@ -39,7 +40,8 @@ class CpuBackend final : public HostBackend {
   MachineRates measureRates() override { return measureMachineRates(path_, workers_->pool); }
   void setThreads(int threads) override {
     workers_.reset();  // the old threads end before new ones start
-    workers_ = std::make_unique<Workers>(path_, threads > 0 ? threads : usableCoreCount());
+    workers_ = std::make_unique<Workers>(path_, threads > 0 ? threads : usableCoreCount(),
+                                         longestFloatRow_);
   }
 
   void embed(const WeightView& table, std::span<const std::int32_t> ids,
@@ -82,8 +84,10 @@ class CpuBackend final : public HostBackend {
 
  private:
   struct Workers {
-    Workers(CpuPath path, int threads)
-        : pool(threads), matmul(kernelsFor(path), pool), kv(kvKernelsFor(path), pool) {}
+    Workers(CpuPath path, int threads, std::int64_t longestFloatRow)
+        : pool(threads),
+          matmul(kernelsFor(path), pool, longestFloatRow),
+          kv(kvKernelsFor(path), pool) {}
     ThreadPool pool;
     Matmul matmul;
     CpuKv kv;
@@ -91,6 +95,7 @@ class CpuBackend final : public HostBackend {
 
   const CpuPath path_;
   const CpuKernels& kernels_;
+  const std::int64_t longestFloatRow_;
   std::unique_ptr<Workers> workers_;  // never null
 };
 
@@ -179,7 +184,7 @@ std::int32_t CpuBackend::argmax(const float* logits, std::int64_t count) {
 }  // namespace
 
 std::unique_ptr<Backend> createCpuBackend(const CpuOptions& options) {
-  return std::make_unique<CpuBackend>(resolvePath(options.path), options.threads);
+  return std::make_unique<CpuBackend>(resolvePath(options.path), options);
 }
 
 }  // namespace longhand::kernels

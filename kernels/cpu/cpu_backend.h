@@ -18,9 +18,15 @@ enum class CpuPath : std::uint8_t {
   kAvx512Bf16
 };
 
+/// NF4 and int8 weights with longer rows are multiplied in 8-bit integers where the instruction set
+/// has them. A model of shorter ones fits into the processor's cache, so integers would save little
+/// time, and they are off by up to 0.7 % of a product.
+inline constexpr std::int64_t kLongestFloatRow = 512;
+
 struct CpuOptions {
   int threads = 0;                // 0: the number of cores this process may use
   CpuPath path = CpuPath::kAuto;  // forced for tests; kAuto takes the best the machine has
+  std::int64_t longestFloatRow = kLongestFloatRow;  // 0 in tests of integer products
 };
 
 /// True when this machine can run the path.

@@ -92,14 +92,16 @@ bool Int8Matmul::accepts(const WeightView& weight) {
   return isQuantized(weight.type) && weight.cols % kNf4BlockSize == 0;
 }
 
-void Int8Matmul::multiply(const MatrixView& input, const WeightView& weight,
-                          const MatrixView& output, bool accumulate) {
-  assert(accepts(weight) && input.cols == weight.cols && output.cols == weight.rows);
-  if (weight.type == DataType::kNf4) prepareCodebook(weight.codebook);
+void Int8Matmul::multiply(const MatrixView& input, std::span<const Projection> projections,
+                          bool accumulate) {
   for (std::int64_t first = 0; first < input.rows; first += kSlabTokens) {
     const std::int64_t count = std::min(kSlabTokens, input.rows - first);
-    multiplySlab(
-        {quantize(input.slice(first, count)), weight, output.slice(first, count), accumulate});
+    const Int8Input bytes = quantize(input.slice(first, count));
+    for (const auto& [weight, output] : projections) {
+      assert(accepts(weight) && input.cols == weight.cols && output.cols == weight.rows);
+      if (weight.type == DataType::kNf4) prepareCodebook(weight.codebook);
+      multiplySlab({bytes, weight, output.slice(first, count), accumulate});
+    }
   }
 }
 

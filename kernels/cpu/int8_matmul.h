@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/int8_kernels.h"
@@ -12,7 +13,7 @@
 
 namespace longhand::kernels {
 
-/// Rounds the input to bytes once, then takes the weight panel by panel: codes become bytes in a
+/// Rounds the input to bytes once, then takes each weight panel by panel: codes become bytes in a
 /// tile that stays in L1 while the tokens pass by, so a weight is expanded once for each
 /// kSlabTokens tokens. int8_kernels.h has formats and formula.
 ///
@@ -29,11 +30,9 @@ class Int8Matmul {
   /// NF4 and int8 whose rows are whole blocks.
   static bool accepts(const WeightView& weight);
 
-  /// As Backend::matmul, for a weight that it accepts.
-  void multiply(const MatrixView& input,   // [n, weight.cols]
-                const WeightView& weight,  // [outputs, inputs]
-                const MatrixView& output,  // [n, weight.rows]
-                bool accumulate);
+  /// As Backend::matmul, or Backend::matmulEach, for weights that it accepts.
+  void multiply(const MatrixView& input,  // [n, cols]
+                std::span<const Projection> projections, bool accumulate);
 
   static constexpr std::int64_t kSlabTokens = 512;
 

@@ -15,6 +15,10 @@ constexpr std::int64_t kPanelRows = 64;
 constexpr std::int64_t kPanelCols = 1024;
 static_assert(kPanelCols % kNf4BlockSize == 0 && kPanelCols % kTilePadding == 0);
 
+// Plain weights of this many tokens are still read as stored, for 4 tokens at a time: expanding
+// them costs as much as multiplying some 40 tokens (weights from memory).
+constexpr std::int64_t kMaxPlainTokens = 16;
+
 // Stored bytes of weights that a thread takes at a time: some 3 microseconds of work.
 constexpr std::int64_t kMatvecTaskBytes = 32 * 1024;
 
@@ -39,6 +43,27 @@ float absmaxAt(const WeightView& weight, std::int64_t block) {
          weight.nestedOffset;
 }
 
+// Numbers [first, first + count) of the flattened matrix, which may start and end inside a block.
+void expandUnaligned(const WeightView& weight, std::int64_t first, std::int64_t count,
+                     float* output) {
+  for (std::int64_t i = first; i < first + count;) {
+    const std::int64_t block = i / kNf4BlockSize;
+    const std::int64_t end = std::min(first + count, (block + 1) * kNf4BlockSize);
+    if (weight.type == DataType::kInt8) {
+      const auto* const codes = numbersOf<std::int8_t>(weight);
+      const float scale = weight.scales[block];
+      for (; i < end; ++i) output[i - first] = static_cast<float>(codes[i]) * scale;
+      continue;
+    }
+    const auto* const codes = numbersOf<std::uint8_t>(weight);
+    const float absmax = absmaxAt(weight, block);
+    for (; i < end; ++i) {  // the high nibble comes first
+      const int code = i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
+      output[i - first] = weight.codebook[code] * absmax;
+    }
+  }
+}
+
 // Rows to hand out at a time: groups of 4, as the kernels take them.
 std::int64_t matvecGrain(const WeightView& weight) {
   const auto rowBytes = static_cast<std::int64_t>(bytesOf(weight.type, weight.cols));
@@ -59,60 +84,75 @@ MatvecJob matvecJob(const MatrixView& input, const WeightView& weight, const Mat
 
 }  // namespace
 
-Matmul::Matmul(const CpuKernels& kernels, ThreadPool& pool)
-    : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {
+Matmul::Matmul(const CpuKernels& kernels, ThreadPool& pool, std::int64_t longestFloatRow)
+    : kernels_(kernels),
+      pool_(pool),
+      longestFloatRow_(longestFloatRow),
+      scratch_(static_cast<std::size_t>(pool.threads())) {
   if (kernels.int8 != nullptr) int8_.emplace(*kernels.int8, pool);
   if (kernels.int8Matvec != nullptr) int8Matvec_.emplace(*kernels.int8Matvec, pool);
 }
 
 bool Matmul::isForInt8Matvec(const MatrixView& input, const WeightView& weight) const {
   return int8Matvec_.has_value() && input.rows <= kMaxInt8MatvecTokens &&
-         Int8Matvec::accepts(weight);
+         weight.cols > longestFloatRow_ && Int8Matvec::accepts(weight);
+}
+
+bool Matmul::isForInt8Matmul(const MatrixView& input, const WeightView& weight) const {
+  return int8_.has_value() && input.rows > kMaxMatvecTokens && weight.cols > longestFloatRow_ &&
+         Int8Matmul::accepts(weight);
 }
 
 void Matmul::multiply(const MatrixView& input, const WeightView& weight, const MatrixView& output,
                       bool accumulate) {
   assert(input.rows == output.rows && input.cols == weight.cols && output.cols == weight.rows);
   if (input.rows == 0) return;
-  if (isForInt8Matvec(input, weight)) {
-    const Projection projection{weight, output};
-    int8Matvec_->multiply(input, std::span(&projection, 1), accumulate);
-    return;
-  }
+  const Projection projection{weight, output};
   // NF4 rows that start inside a block are only expanded, as is int8.
-  const bool canReadStored =
-      !isQuantized(weight.type) || (weight.type == DataType::kNf4 && isWholeBlocks(weight));
-  if (input.rows > kMaxMatvecTokens && int8_.has_value() && Int8Matmul::accepts(weight)) {
-    int8_->multiply(input, weight, output, accumulate);
+  const bool canReadStored = weight.type == DataType::kNf4 && isWholeBlocks(weight);
+  if (isForInt8Matvec(input, weight)) {
+    int8Matvec_->multiply(input, std::span(&projection, 1), accumulate);
+  } else if (isForInt8Matmul(input, weight)) {
+    int8_->multiply(input, std::span(&projection, 1), accumulate);
+  } else if (!isQuantized(weight.type) && input.rows <= kMaxPlainTokens) {
+    multiplyFew(input, weight, output, accumulate);
   } else if (input.rows > kMaxMatvecTokens || !canReadStored) {
     multiplyMany(input, weight, output, accumulate);
-  } else if (weight.type == DataType::kNf4) {
-    multiplyNf4Few(input, weight, output, accumulate);
   } else {
-    multiplyFew(input, weight, output, accumulate);
+    multiplyNf4Few(input, weight, output, accumulate);
   }
 }
 
 void Matmul::multiplyEach(const MatrixView& input, std::span<const Projection> projections) {
-  const bool isOneLoop = std::ranges::all_of(projections, [&](const Projection& p) {
+  if (input.rows == 0 || projections.empty()) return;
+  const bool isOneMatvec = std::ranges::all_of(projections, [&](const Projection& p) {
     return isForInt8Matvec(input, p.weight) &&
            Int8Matvec::areAlike(p.weight, projections.front().weight);
   });
-  if (isOneLoop && input.rows > 0 && !projections.empty()) {
-    int8Matvec_->multiply(input, projections, false);
-    return;
+  if (isOneMatvec) return int8Matvec_->multiply(input, projections, false);
+  // The input is rounded once for all.
+  const bool isOneMatmul = std::ranges::all_of(
+      projections, [&](const Projection& p) { return isForInt8Matmul(input, p.weight); });
+  if (isOneMatmul && !isForInt8Matvec(input, projections.front().weight)) {
+    return int8_->multiply(input, projections, false);
   }
   for (const Projection& p : projections) multiply(input, p.weight, p.output, false);
 }
 
 void Matmul::multiplyFew(const MatrixView& input, const WeightView& weight,
                          const MatrixView& output, bool accumulate) {
-  const MatvecJob job = matvecJob(input, weight, output, accumulate);
   const auto matvec = weight.type == DataType::kF32   ? kernels_.matvecF32
                       : weight.type == DataType::kF16 ? kernels_.matvecF16
                                                       : kernels_.matvecBf16;
-  pool_.parallelFor(weight.rows, matvecGrain(weight),
-                    [&](int, std::int64_t first, std::int64_t last) { matvec(job, first, last); });
+  const auto multiplyRows = [&](int, std::int64_t firstRow, std::int64_t lastRow) {
+    for (std::int64_t token = 0; token < input.rows; token += kMaxMatvecTokens) {
+      const std::int64_t count = std::min<std::int64_t>(kMaxMatvecTokens, input.rows - token);
+      const MatvecJob job =
+          matvecJob(input.slice(token, count), weight, output.slice(token, count), accumulate);
+      matvec(job, firstRow, lastRow);  // from the second time on, the rows are in L2
+    }
+  };
+  pool_.parallelFor(weight.rows, matvecGrain(weight), multiplyRows);
 }
 
 void Matmul::multiplyNf4Few(const MatrixView& input, const WeightView& weight,
@@ -188,10 +228,7 @@ void Matmul::expandPart(const WeightView& weight, std::int64_t row, std::int64_t
     case DataType::kInt8:
       break;
   }
-  if (!isWholeBlocks(weight)) {
-    for (std::int64_t i = 0; i < count; ++i) output[i] = weightAt(weight, row, firstCol + i);
-    return;
-  }
+  if (!isWholeBlocks(weight)) return expandUnaligned(weight, first, count, output);
   const std::int64_t nBlocks = count / kNf4BlockSize;
   if (weight.type == DataType::kInt8) {
     kernels_.expandInt8(numbersOf<std::int8_t>(weight) + first,

@@ -14,15 +14,15 @@
 
 namespace longhand::kernels {
 
-/// Multiplies with one set of kernels on one pool. Up to kMaxMatvecTokens tokens read the stored
-/// weights directly; more tokens of NF4 go to Int8Matmul where the kernels have integer products;
-/// else they use panels of weights expanded to float, each expanded once in a call. Owns the
-/// scratch for that: about 260 KiB a thread, more only for very wide inputs. One thread at a time
-/// calls.
+/// Multiplies with one set of kernels on one pool. A few tokens (4, or 16 of F32, F16 and BF16)
+/// read the stored weights directly; more tokens use panels of weights expanded to float, each
+/// expanded once in a call. NF4 and int8 weights with rows longer than `longestFloatRow` go to
+/// Int8Matvec and Int8Matmul instead, where the kernels have integer products. Owns the scratch for
+/// that: about 260 KiB a thread, more only for very wide inputs. One thread at a time calls.
 class Matmul {
  public:
   /// Both must outlive this.
-  Matmul(const CpuKernels& kernels, ThreadPool& pool);
+  Matmul(const CpuKernels& kernels, ThreadPool& pool, std::int64_t longestFloatRow);
 
   /// As Backend::matmul.
   void multiply(const MatrixView& input,   // [n, weight.cols]
@@ -38,6 +38,7 @@ class Matmul {
 
  private:
   bool isForInt8Matvec(const MatrixView& input, const WeightView& weight) const;
+  bool isForInt8Matmul(const MatrixView& input, const WeightView& weight) const;
   void multiplyFew(const MatrixView& input, const WeightView& weight, const MatrixView& output,
                    bool accumulate);
   void multiplyNf4Few(const MatrixView& input, const WeightView& weight, const MatrixView& output,
@@ -50,6 +51,7 @@ class Matmul {
 
   const CpuKernels& kernels_;
   ThreadPool& pool_;
+  const std::int64_t longestFloatRow_;
   std::optional<Int8Matmul> int8_;
   std::optional<Int8Matvec> int8Matvec_;     // where the kernels have it
   std::vector<float> arrangedInput_;         // [nTokens, cols in whole NF4 chunks]

@@ -1,20 +1,25 @@
-// The accuracy budget of the fast path: what the best kernels of this machine make of quantized
-// weights (products of 8-bit integers where the CPU has them) against the slow twin, which takes
-// the same weights and multiplies in double.
+// The accuracy budget of each CPU path: the perplexity of a text, and the logits, against the slow
+// twin, which takes the same weights and cache and multiplies in double.
 //
-// Limits: a product of bytes is off by about 0.7 % of its size (int8_matvec.h), independently from
-// layer to layer and one order below what NF4 itself does to a weight. So logits may differ by 5 %
-// of their standard deviation, 25 % where they differ most, and the perplexity of a text that the
-// model knows how to read by 0.2 %. (Of a text that it does not, which has perplexities of
-// thousands, the noise of some hundred tokens alone is more.)
+// Small models (rows of at most kLongestFloatRow inputs) are multiplied in floats everywhere, and
+// equal the twin. Larger ones are multiplied in 8-bit integers where a path has them. No model of
+// that size is at hand here, so the same kernels are tried on the small ones, which forgive less:
+// a product is off by about 0.3 % of its size where inputs have two bytes (decode), 0.7 % where
+// they have one (prefill), independently from one to the next and one order below what NF4 itself
+// does to a weight.
+//
+// The budget of the perplexity is 0.2 %. What a path changes in a text of a few hundred tokens is
+// chance for the most part: a standard error of 0.1 %, which is measured with the change. So the
+// budget is allowed two of those more. (Over 20,000 tokens of longhand-demo's own kind, where the
+// standard error is 0.02 %, no path strays by more than 0.06 %: kernels/cpu/README.md.)
 
 #include <cmath>
 #include <random>
 
 #include <QTest>
 
-#include "engine/perplexity.h"
 #include "tests/engine/engine_harness.h"
+#include "tests/engine/text_reading.h"
 
 namespace longhand {
 
@@ -24,28 +29,35 @@ class FastPathTest : public QObject {
   Q_OBJECT
 
  private slots:
-  void logitsStayWithinTheBudget_data();
-  void logitsStayWithinTheBudget();
-  void perplexityStaysWithinTheBudget_data();
-  void perplexityStaysWithinTheBudget();
+  void smallModelsEqualTheTwin_data();
+  void smallModelsEqualTheTwin();
+  void integerProductsStayWithinTheBudget_data();
+  void integerProductsStayWithinTheBudget();
+  void attentionOnCodesStaysWithinTheBudget_data();
+  void attentionOnCodesStaysWithinTheBudget();
 };
 
 namespace {
 
-constexpr double kRmsLimit = 0.05;
-constexpr double kMaxLimit = 0.25;
 constexpr double kPerplexityLimit = 0.002;
+
+// Of the logits' deviation; measured: decode 0.007 and 0.06, prefill 0.018 and 0.15.
+struct LogitLimits {
+  double rms;
+  double largest;
+};
+constexpr LogitLimits kDecodeLimits = {0.01, 0.15};
+constexpr LogitLimits kPrefillLimits = {0.03, 0.25};
+// Attention on codes of few bits: a number near a tie gets another code, which moves few tokens
+// far.
+constexpr LogitLimits kCodeLimits = {0.02, 2.0};
+
+constexpr const char* kAllPaths[] = {"portable", "avx2",        "avx-vnni",
+                                     "avx512",   "avx512-vnni", "avx512-bf16"};
+constexpr const char* kIntegerPaths[] = {"avx2", "avx-vnni", "avx512-vnni", "avx512-bf16"};
 
 std::filesystem::path folderOf(const QString& model) {
   return model == "longhand-demo" ? resourcePath("longhand-demo") : modelPath(model.toStdString());
-}
-
-std::unique_ptr<engine::Engine> loadOn(const char* path, const QString& model, int format) {
-  engine::EngineOptions options;
-  options.weights = static_cast<engine::WeightFormat>(format);
-  options.cpuPath = path;
-  options.threads = 2;
-  return loadEngine(folderOf(model), unroundedCache(), options);
 }
 
 /// A text of the kind that the model was trained on; random tokens for random weights.
@@ -71,6 +83,41 @@ std::vector<std::int32_t> textOf(const engine::Engine& engine, const QString& mo
   return ids;
 }
 
+struct Scene {
+  QString model;
+  engine::WeightFormat weights = engine::WeightFormat::kNf4;
+  engine::KvCacheConfig cache = unroundedCache();
+  std::optional<std::int64_t> longestFloatRow = {};
+  std::size_t nTokens = 384;
+};
+
+TextReading read(const Scene& scene, const char* path, bool stepwise) {
+  constexpr std::int64_t kWindow = 256;
+  engine::EngineOptions options;
+  options.weights = scene.weights;
+  options.cpuPath = path;
+  options.longestFloatRow = scene.longestFloatRow;
+  const auto engine = loadEngine(folderOf(scene.model), scene.cache, options);
+  return readText(*engine, textOf(*engine, scene.model, scene.nTokens), kWindow, stepwise);
+}
+
+ReadingDifference differenceOn(const Scene& scene, const char* path, const TextReading& slow,
+                               bool stepwise) {
+  const ReadingDifference found = differenceOf(slow, read(scene, path, stepwise));
+  qInfo("%s, %s: perplexity %.5f, %+.4f +- %.4f %%; logits off by %.5f (rms), %.4f (largest)", path,
+        stepwise ? "stepwise" : "prefill", found.perplexity, 100.0 * found.change,
+        100.0 * found.standardError, found.rms, found.largest);
+  return found;
+}
+
+#define LONGHAND_VERIFY_BUDGET(found, limits)                                \
+  do {                                                                       \
+    LONGHAND_VERIFY_AT_MOST(std::abs((found).change),                        \
+                            kPerplexityLimit + 2.0 * (found).standardError); \
+    LONGHAND_VERIFY_AT_MOST((found).rms, (limits).rms);                      \
+    LONGHAND_VERIFY_AT_MOST((found).largest, (limits).largest);              \
+  } while (false)
+
 void addModels(std::initializer_list<const char*> models) {
   QTest::addColumn<QString>("model");
   QTest::addColumn<int>("format");
@@ -82,63 +129,59 @@ void addModels(std::initializer_list<const char*> models) {
 
 }  // namespace
 
-void FastPathTest::logitsStayWithinTheBudget_data() {
+void FastPathTest::smallModelsEqualTheTwin_data() { addModels({"stories260K", "longhand-demo"}); }
+
+void FastPathTest::smallModelsEqualTheTwin() {
+  QFETCH(QString, model);
+  QFETCH(int, format);
+  LONGHAND_SKIP_WITHOUT(folderOf(model));
+  const Scene scene{
+      .model = model, .weights = static_cast<engine::WeightFormat>(format), .nTokens = 128};
+  const TextReading slow = read(scene, "reference", false);
+  for (const char* path : kAllPaths) {
+    for (const bool stepwise : {false, true}) {
+      const ReadingDifference found = differenceOn(scene, path, slow, stepwise);
+      LONGHAND_VERIFY_AT_MOST(std::abs(found.change), 1e-5);
+      LONGHAND_VERIFY_AT_MOST(found.largest, 1e-4);
+    }
+  }
+}
+
+void FastPathTest::integerProductsStayWithinTheBudget_data() {
   addModels({"stories260K", "longhand-demo", "random-hd64"});
 }
 
-void FastPathTest::logitsStayWithinTheBudget() {
+void FastPathTest::integerProductsStayWithinTheBudget() {
   QFETCH(QString, model);
   QFETCH(int, format);
   LONGHAND_SKIP_WITHOUT(folderOf(model));
-  const auto slow = loadOn("reference", model, format);
-  const auto fast = loadOn("auto", model, format);
-  const std::vector<std::int32_t> ids = textOf(*slow, model, 64);
-  const std::vector<float> expected = slow->logits(ids, true, false);
-  double sum = 0.0;
-  double sumOfSquares = 0.0;
-  for (const float logit : expected) {
-    sum += static_cast<double>(logit);
-    sumOfSquares += static_cast<double>(logit) * static_cast<double>(logit);
-  }
-  const auto count = static_cast<double>(expected.size());
-  const double deviation = std::sqrt(sumOfSquares / count - std::pow(sum / count, 2));
-
-  for (const bool stepwise : {false, true}) {  // the kernels for many tokens, and for one
-    const std::vector<float> actual = fast->logits(ids, true, stepwise);
-    QCOMPARE(actual.size(), expected.size());
-    double largest = 0.0;
-    double squares = 0.0;
-    for (std::size_t i = 0; i < actual.size(); ++i) {
-      const double error = static_cast<double>(actual[i]) - static_cast<double>(expected[i]);
-      if (!(std::abs(error) <= largest)) largest = std::abs(error);  // a NaN shows
-      squares += error * error;
+  const Scene scene{
+      .model = model, .weights = static_cast<engine::WeightFormat>(format), .longestFloatRow = 0};
+  const TextReading slow = read(scene, "reference", false);
+  for (const char* path : kIntegerPaths) {
+    for (const bool stepwise : {false, true}) {
+      const ReadingDifference found = differenceOn(scene, path, slow, stepwise);
+      LONGHAND_VERIFY_BUDGET(found, stepwise ? kDecodeLimits : kPrefillLimits);
     }
-    qInfo("%s: error of logits: %.5f (rms), %.5f (largest) of their deviation %.3f",
-          stepwise ? "stepwise" : "prefill", std::sqrt(squares / count) / deviation,
-          largest / deviation, deviation);
-    LONGHAND_VERIFY_AT_MOST(std::sqrt(squares / count), kRmsLimit * deviation);
-    LONGHAND_VERIFY_AT_MOST(largest, kMaxLimit * deviation);
   }
 }
 
-void FastPathTest::perplexityStaysWithinTheBudget_data() {
-  addModels({"stories260K", "longhand-demo"});
+void FastPathTest::attentionOnCodesStaysWithinTheBudget_data() {
+  QTest::addColumn<int>("nbits");
+  for (const int nbits : {8, 4, 2}) QTest::addRow("%d bits", nbits) << nbits;
 }
 
-void FastPathTest::perplexityStaysWithinTheBudget() {
-  QFETCH(QString, model);
-  QFETCH(int, format);
-  LONGHAND_SKIP_WITHOUT(folderOf(model));
-  const auto slow = loadOn("reference", model, format);
-  const auto fast = loadOn("auto", model, format);
-  const std::vector<std::int32_t> ids = textOf(*slow, model, 1000);
-  constexpr std::int64_t kWindow = 256;
-  const double expected = engine::perplexity(*slow, ids, kWindow, false, {}, {}).perplexity;
-  for (const bool stepwise : {false, true}) {
-    const double actual = engine::perplexity(*fast, ids, kWindow, stepwise, {}, {}).perplexity;
-    qInfo("%s: perplexity %.5f, slow twin %.5f: %+.4f %%", stepwise ? "stepwise" : "prefill",
-          actual, expected, 100.0 * (actual / expected - 1.0));
-    LONGHAND_VERIFY_AT_MOST(std::abs(actual / expected - 1.0), kPerplexityLimit);
+void FastPathTest::attentionOnCodesStaysWithinTheBudget() {
+  QFETCH(int, nbits);
+  Scene scene{.model = "longhand-demo", .weights = engine::WeightFormat::kF16};
+  scene.cache = f16Cache();
+  scene.cache.keyNbits = scene.cache.valueNbits = nbits;
+  scene.cache.residualLength = 0;
+  scene.cache.sinkLength = 0;
+  const TextReading slow = read(scene, "reference", true);
+  for (const char* path : kAllPaths) {
+    const ReadingDifference found = differenceOn(scene, path, slow, true);
+    LONGHAND_VERIFY_BUDGET(found, kCodeLimits);
   }
 }
 

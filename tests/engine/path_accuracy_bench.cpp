@@ -7,7 +7,6 @@
 // part of their deviation (rms and largest), and the tokens whose best guess is another.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -15,8 +14,8 @@
 #include <QCommandLineParser>
 #include <QCoreApplication>
 
-#include "engine/perplexity.h"
 #include "tests/engine/engine_harness.h"
+#include "tests/engine/text_reading.h"
 
 namespace longhand {
 namespace {
@@ -34,6 +33,7 @@ struct Options {
   std::size_t firstToken = 0;
   std::size_t tokens = 0;
   engine::KvCacheConfig cache;
+  std::optional<std::int64_t> longestFloatRow;
 };
 
 engine::WeightFormat formatNamed(const QString& name) {
@@ -46,92 +46,30 @@ engine::WeightFormat formatNamed(const QString& name) {
   return kFormats.value(name, WeightFormat::kNf4);
 }
 
-/// What a path makes of the text.
-struct Reading {
-  std::vector<double> nll;    // [tokens]
-  std::vector<float> logits;  // [tokens, vocab]
-};
-
-Reading read(const Options& options, const QString& weights, const QString& cache, bool stepwise,
-             const QString& path) {
+TextReading read(const Options& options, const QString& weights, const QString& cache,
+                 bool stepwise, const QString& path) {
   engine::EngineOptions load;
   load.weights = formatNamed(weights);
   load.cpuPath = path.toStdString();
   load.threads = 2;
+  load.longestFloatRow = options.longestFloatRow;
   engine::KvCacheConfig config = options.cache;
   config.keyNbits = cache.section('/', 0, 0).toInt();
   config.valueNbits = cache.section('/', 1, 1).toInt();
   const auto engine = loadEngine(options.model, config, load);
   std::ifstream file(options.file);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  std::vector<std::int32_t> ids = engine->tokenizer().encode(text);
-  ids.erase(ids.begin(),
-            ids.begin() + static_cast<std::ptrdiff_t>(std::min(options.firstToken, ids.size())));
-  ids.resize(std::min(ids.size(), options.tokens));
-  const auto vocab = static_cast<std::size_t>(engine->modelConfig().vocabSize);
-  Reading reading;
-  for (std::size_t first = 0; first < ids.size();
-       first += static_cast<std::size_t>(options.window)) {
-    const std::size_t count =
-        std::min(static_cast<std::size_t>(options.window), ids.size() - first);
-    std::vector<std::int32_t> fed{engine->modelConfig().bosToken};
-    fed.insert(fed.end(), ids.begin() + static_cast<std::ptrdiff_t>(first),
-               ids.begin() + static_cast<std::ptrdiff_t>(first + count - 1));
-    engine->forEachLogits(fed, stepwise,
-                          [&](std::int64_t row, std::int64_t nRows, std::span<const float> logits) {
-                            for (std::int64_t r = 0; r < nRows; ++r) {
-                              reading.nll.push_back(engine::negativeLogLikelihood(
-                                  logits.subspan(static_cast<std::size_t>(r) * vocab, vocab),
-                                  ids[first + static_cast<std::size_t>(row + r)]));
-                            }
-                            reading.logits.insert(reading.logits.end(), logits.begin(),
-                                                  logits.end());
-                          },
-                          {});
-  }
-  return reading;
+  const std::vector<std::int32_t> all = engine->tokenizer().encode(text);
+  const std::size_t first = std::min(options.firstToken, all.size());
+  const auto ids = std::span(all).subspan(first, std::min(options.tokens, all.size() - first));
+  return readText(*engine, ids, options.window, stepwise);
 }
 
-double meanOf(const std::vector<double>& values) {
-  double sum = 0.0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
-
-void print(const QString& name, const Reading& slow, const Reading& fast) {
-  const std::size_t nTokens = slow.nll.size();
-  const std::size_t vocab = slow.logits.size() / nTokens;
-  std::vector<double> changes(nTokens);
-  for (std::size_t i = 0; i < nTokens; ++i) changes[i] = fast.nll[i] - slow.nll[i];
-  const double mean = meanOf(changes);
-  double squares = 0.0;
-  for (const double change : changes) squares += (change - mean) * (change - mean);
-  const double standardError = std::sqrt(squares) / static_cast<double>(nTokens);
-  double sum = 0.0;
-  double sumOfSquares = 0.0;
-  double error = 0.0;
-  double largest = 0.0;
-  for (std::size_t i = 0; i < slow.logits.size(); ++i) {
-    const auto expected = static_cast<double>(slow.logits[i]);
-    const double difference = static_cast<double>(fast.logits[i]) - expected;
-    sum += expected;
-    sumOfSquares += expected * expected;
-    error += difference * difference;
-    largest = std::max(largest, std::abs(difference));
-  }
-  const auto count = static_cast<double>(slow.logits.size());
-  const double deviation = std::sqrt(sumOfSquares / count - std::pow(sum / count, 2));
-  std::int64_t nOthers = 0;
-  for (std::size_t i = 0; i < nTokens; ++i) {
-    const auto row = [&](const Reading& r) {
-      return std::span(r.logits).subspan(i * vocab, vocab);
-    };
-    nOthers += argmax(row(slow)) != argmax(row(fast)) ? 1 : 0;
-  }
+void print(const QString& name, const TextReading& slow, const TextReading& fast) {
+  const ReadingDifference difference = differenceOf(slow, fast);
   std::printf("%-44s %10.5f %+8.3f %% +-%6.3f   %8.5f %8.4f %6lld\n", qPrintable(name),
-              std::exp(meanOf(fast.nll)), 100.0 * std::expm1(mean), 100.0 * standardError,
-              std::sqrt(error / count) / deviation, largest / deviation,
-              static_cast<long long>(nOthers));
+              difference.perplexity, 100.0 * difference.change, 100.0 * difference.standardError,
+              difference.rms, difference.largest, static_cast<long long>(difference.nOtherGuesses));
   std::fflush(stdout);
 }
 
@@ -154,6 +92,7 @@ Options parse(const QStringList& arguments) {
   add("sink-length", "4");
   add("sliding-window", "0");
   add("exact-type", "f16");
+  add("longest-float-row", "");  // 0: integer products also in small models
   parser.process(arguments);
   const auto list = [&](const char* name) { return parser.value(name).split(','); };
   Options options;
@@ -172,6 +111,9 @@ Options parse(const QStringList& arguments) {
   options.cache.slidingWindow = parser.value("sliding-window").toLongLong();
   options.cache.exactType =
       parser.value("exact-type") == "f32" ? kernels::DataType::kF32 : kernels::DataType::kF16;
+  if (parser.isSet("longest-float-row")) {
+    options.longestFloatRow = parser.value("longest-float-row").toLongLong();
+  }
   return options;
 }
 
@@ -181,7 +123,7 @@ void measure(const Options& options) {
       for (const QString& mode : options.modes) {
         const QString name = weights + ", " + cache + ", " + mode + ", ";
         const bool stepwise = mode == "stepwise";
-        const Reading slow = read(options, weights, cache, stepwise, "reference");
+        const TextReading slow = read(options, weights, cache, stepwise, "reference");
         print(name + "slow twin", slow, slow);
         for (const QString& path : options.paths) {
           print(name + path, slow, read(options, weights, cache, stepwise, path));

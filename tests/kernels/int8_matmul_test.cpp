@@ -122,7 +122,8 @@ std::string compareWithTwin(Int8Matmul& matmul, WeightForm form, const Shape& sh
           static_cast<float>(static_cast<double>(before) + twin.product(t, r, false));
     }
   }
-  matmul.multiply(input.view(), weight.view(), actual.view(), accumulate);
+  const Projection projection{weight.view(), actual.view()};
+  matmul.multiply(input.view(), std::span(&projection, 1), accumulate);
 
   // Each block's term is rounded in its scales and their product (4 times), and the running sum
   // once for each block.
@@ -163,6 +164,11 @@ class Int8MatmulTest : public QObject {
       if (!problem.empty()) return problem;
     }
     return {};
+  }
+
+  void multiply(TestMatrix& input, const TestWeight& weight, TestMatrix& output) {
+    const Projection projection{weight.view(), output.view()};
+    matmul_->multiply(input.view(), std::span(&projection, 1), false);
   }
 
   ThreadPool pool_{3};
@@ -246,7 +252,7 @@ void Int8MatmulTest::numbersThatAreNoneStayVisible() {
     TestMatrix output(9, 70);
     input.fill(random);
     input.at(4, 100) = wrong;
-    matmul_->multiply(input.view(), weight.view(), output.view(), false);
+    multiply(input, weight, output);
     for (std::int64_t t = 0; t < 9; ++t) {
       for (std::int64_t r = 0; r < 70; ++r) QCOMPARE(std::isfinite(output.at(t, r)), t != 4);
     }
@@ -259,7 +265,7 @@ void Int8MatmulTest::tinyNumbersCountAsZero() {
   TestMatrix input(1, 64);
   TestMatrix output(1, 3);
   for (std::int64_t i = 0; i < 64; ++i) input.at(0, i) = i % 2 == 0 ? 1e-39F : -9e-31F;
-  matmul_->multiply(input.view(), weight.view(), output.view(), false);
+  multiply(input, weight, output);
   for (std::int64_t r = 0; r < 3; ++r) QCOMPARE(output.at(0, r), 0.0F);
 }
 

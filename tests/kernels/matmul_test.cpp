@@ -35,6 +35,8 @@ class MatmulTest : public QObject {
   void workIsSharedByThreads();
   void alignedWeightsEqualTheSlowTwin_data() { addBackends(); }
   void alignedWeightsEqualTheSlowTwin();
+  void severalWeightsShareOneInput_data() { addBackends(); }
+  void severalWeightsShareOneInput();
   void noTokensDoNothing_data() { addBackends(); }
   void noTokensDoNothing();
 };
@@ -111,6 +113,21 @@ void MatmulTest::alignedWeightsEqualTheSlowTwin() {
       for (const bool accumulate : {false, true}) {
         const std::string problem =
             multiplyAndCompare(backend, form, rows, cols, nTokens, accumulate, true);
+        QVERIFY2(problem.empty(), problem.c_str());
+      }
+    }
+  }
+}
+
+void MatmulTest::severalWeightsShareOneInput() {
+  LONGHAND_FETCH_BACKEND();
+  const std::int64_t rowsOfEach[] = {5, 130, 64};
+  for (const WeightForm form : kWeightForms) {
+    for (const std::int64_t nTokens : {1, 3, 8, 9, 40}) {
+      for (const std::int64_t cols : {172, 192}) {
+        const checks::MatmulCase c{
+            .form = form, .rows = 5, .cols = cols, .nTokens = nTokens, .isAligned = true};
+        const std::string problem = checks::checkMatmulEach(backend, c, rowsOfEach).problem;
         QVERIFY2(problem.empty(), problem.c_str());
       }
     }

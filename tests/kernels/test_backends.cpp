@@ -60,7 +60,7 @@ void addEmulatedBackends() {
 std::unique_ptr<kernels::Backend> createBackend(const QString& name) {
   for (const NamedPath& entry : kPaths) {
     if (name == QLatin1String(entry.name) && isSupported(entry.path)) {
-      return kernels::createCpuBackend({.threads = 3, .path = entry.path});
+      return kernels::createCpuBackend({.threads = 3, .path = entry.path, .longestFloatRow = 0});
     }
   }
 #ifdef LONGHAND_EMULATES_CUDA
