@@ -51,8 +51,9 @@ struct KernelRow {
   std::int64_t tokens = 0;  // rows of input
   double bytes = 0.0;       // read (and, packing, written) by one call
   double multiplyAdds = 0.0;
-  double floorSeconds = 0.0;
-  Sample seconds;  // of one call
+  double footprintBytes = 0.0;  // as in Work
+  double percentOfFloor = 0.0;  // 0: no floor
+  Sample seconds;               // of one call
 };
 
 /// Copies of something that no cache holds together.
@@ -96,7 +97,8 @@ class KernelBench {
         shape_(attentionShape(config_)),
         chosen_(createBackend({options.model.threads, options.model.cpuPath, options.model.backend,
                                options.model.cudaPlugin})),
-        backend_(chosen_.backend.get()) {}
+        backend_(chosen_.backend.get()),
+        probe_([this] { return backend_->measureRates(); }, backend_->usesHostMemory()) {}
 
   std::vector<KernelRow> run() {
     measureMatrices();
@@ -105,13 +107,10 @@ class KernelBench {
   }
   std::string backendDescription() const { return backend_->description(); }
   const ModelConfig& modelConfig() const { return config_; }
-  const std::vector<kernels::MachineRates>& machine() const { return machine_; }
+  MachineSpeed machine() const { return probe_.median(); }
   std::function<void(const KernelRow&)> onRow;
 
  private:
-  const kernels::MachineRates& newRates() {
-    return machine_.emplace_back(backend_->measureRates());
-  }
   void wait() {
     const std::string fault = backend_->synchronize();
     if (!fault.empty()) throw Error(ErrorCode::kDevice, fault);
@@ -120,9 +119,15 @@ class KernelBench {
     }
   }
 
-  void emit(KernelRow row, const kernels::MachineRates& rates, const std::vector<double>& seconds) {
-    row.floorSeconds = floorSeconds(rates, row.bytes, row.multiplyAdds);
+  /// What has just been measured.
+  void emit(KernelRow row, const std::vector<double>& seconds) {
+    emit(std::move(row), probe_.bracket(), seconds);
+  }
+  void emit(KernelRow row, const MachineSpeed& machine, const std::vector<double>& seconds) {
     row.seconds = sampleOf(seconds);
+    row.percentOfFloor = 100.0 *
+                         floorSeconds(machine, {row.bytes, row.multiplyAdds, row.footprintBytes}) /
+                         row.seconds.median;
     if (onRow) onRow(row);
     rows_.push_back(std::move(row));
   }
@@ -158,7 +163,7 @@ class KernelBench {
   MemoryLedger ledger_;
   ChosenBackend chosen_;
   kernels::Backend* backend_;  // of chosen_
-  std::vector<kernels::MachineRates> machine_;
+  RateProbe probe_;
   std::vector<KernelRow> rows_;
 };
 
@@ -204,7 +209,6 @@ void KernelBench::measureLayers(const Model& model, std::int64_t nTokens) {
   };
   // Products of many tokens are no matter of memory: one layer is enough.
   const std::size_t nLayers = nTokens > 64 ? 1 : model.layers().size();
-  const kernels::MachineRates rates = newRates();
   std::vector<double> layerSeconds;
   const auto pass = [&] {
     for (Kind& kind : kinds) kind.nCalls = 0, kind.seconds = 0.0;
@@ -225,6 +229,12 @@ void KernelBench::measureLayers(const Model& model, std::int64_t nTokens) {
     }
   };
   layerSeconds = measure(static_cast<std::int64_t>(nLayers), pass);
+  const MachineSpeed machine = probe_.bracket();
+  double passBytes = 0.0;
+  for (const Kind& kind : kinds) {
+    passBytes += static_cast<double>(weightBytesRead(kind.weight).total()) *
+                 static_cast<double>(kind.nCalls);
+  }
   double layerBytes = 0.0;
   double layerProducts = 0.0;
   for (Kind& kind : kinds) {
@@ -237,9 +247,10 @@ void KernelBench::measureLayers(const Model& model, std::int64_t nTokens) {
     row.bytes = static_cast<double>(weightBytesRead(kind.weight).total());
     row.multiplyAdds = static_cast<double>(kind.weight.rows * kind.weight.cols * nTokens);
     const auto perLayer = static_cast<double>(kind.nCalls) / static_cast<double>(nLayers);
+    row.footprintBytes = passBytes;
     layerBytes += row.bytes * perLayer;
     layerProducts += row.multiplyAdds * perLayer;
-    emit(std::move(row), rates, kind.callSeconds);
+    emit(std::move(row), machine, kind.callSeconds);
   }
   KernelRow all;
   all.kernel = "matmul";
@@ -248,7 +259,8 @@ void KernelBench::measureLayers(const Model& model, std::int64_t nTokens) {
   all.tokens = nTokens;
   all.bytes = layerBytes;
   all.multiplyAdds = layerProducts;
-  emit(std::move(all), rates, layerSeconds);
+  all.footprintBytes = passBytes;
+  emit(std::move(all), machine, layerSeconds);
 }
 
 void KernelBench::measureHead(const Model& model, std::int64_t nTokens) {
@@ -262,7 +274,8 @@ void KernelBench::measureHead(const Model& model, std::int64_t nTokens) {
   row.tokens = nTokens;
   row.bytes = static_cast<double>(weightBytesRead(head).total());
   row.multiplyAdds = static_cast<double>(head.rows * head.cols * nTokens);
-  emit(std::move(row), newRates(), measure(1, [&] {
+  row.footprintBytes = row.bytes;
+  emit(std::move(row), measure(1, [&] {
          backend_->matmul(input.view(head.cols), head, output.view(head.rows), false);
        }));
 }
@@ -321,7 +334,8 @@ void KernelBench::measureAttention(const NamedCache& cache, std::int64_t depth,
   const auto n = static_cast<double>(nTokens);
   row.multiplyAdds =
       2.0 * static_cast<double>(cols) * n * (static_cast<double>(depth) + (n + 1.0) / 2.0);
-  emit(std::move(row), newRates(), measure(nLayers, [&] {
+  row.footprintBytes = row.bytes * static_cast<double>(nLayers);
+  emit(std::move(row), measure(nLayers, [&] {
          for (std::int64_t layer = 0; layer < nLayers; ++layer) {
            backend_->attend(shape_, scale, queries.view(cols), filled.view(layer), chunk, 0,
                             output.view(cols));
@@ -347,7 +361,8 @@ void KernelBench::measurePacking(const NamedCache& cache) {
   row.size = "a page";
   row.tokens = format.groupSize;
   row.bytes = sourceBytes + static_cast<double>(pageBytes);
-  emit(std::move(row), newRates(), measure(nPages, [&] {
+  row.footprintBytes = row.bytes * static_cast<double>(nPages);
+  emit(std::move(row), measure(nPages, [&] {
          for (std::int64_t page = 0; page < nPages; ++page) {
            const ExactSpan tokens =
                source.slice(page * format.groupSize, format.groupSize, shape_.headDim);
@@ -370,7 +385,8 @@ nlohmann::json rowJson(const KernelRow& row) {
           {"multiply_adds", row.multiplyAdds},
           {"bytes_per_second", row.bytes / row.seconds.median},
           {"multiply_adds_per_second", row.multiplyAdds / row.seconds.median},
-          {"percent_of_floor", 100.0 * row.floorSeconds / row.seconds.median}};
+          {"percent_of_floor",
+           row.percentOfFloor > 0.0 ? nlohmann::json(row.percentOfFloor) : nlohmann::json()}};
 }
 
 void printRow(const KernelRow& row) {
@@ -381,7 +397,7 @@ void printRow(const KernelRow& row) {
        << row.seconds.spreadPercent() << std::setprecision(3) << std::setw(11) << row.bytes * 1e-6
        << std::setprecision(1) << std::setw(8) << row.bytes / row.seconds.median * 1e-9
        << std::setw(9) << row.multiplyAdds / row.seconds.median * 1e-9 << std::setw(8)
-       << 100.0 * row.floorSeconds / row.seconds.median;
+       << percentOfFloorText(row.percentOfFloor);
   std::cout << line.str() << std::endl;
 }
 
@@ -396,9 +412,9 @@ void benchKernels(const BenchOptions& options, Interrupt& interrupt) {
     bench.onRow = printRow;
   }
   const std::vector<KernelRow> rows = bench.run();
-  const kernels::MachineRates machine = medianRates(bench.machine());
+  const MachineSpeed machine = bench.machine();
   if (!options.isJson) {
-    std::cout << ratesLine(machine) << '\n';
+    std::cout << machineLine(machine) << '\n';
     return;
   }
   nlohmann::json kernels = nlohmann::json::array();
@@ -406,7 +422,7 @@ void benchKernels(const BenchOptions& options, Interrupt& interrupt) {
   printJson({{"model", bench.modelConfig().name},
              {"backend", bench.backendDescription()},
              {"rounds", options.rounds},
-             {"machine", ratesJson(machine)},
+             {"machine", machineJson(machine)},
              {"kernels", kernels}});
 }
 

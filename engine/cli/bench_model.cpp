@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
+#include <optional>
 #include <random>
 #include <sstream>
 
@@ -29,7 +30,6 @@ struct BenchRow {
   std::vector<double> firstTokenSeconds;
   std::vector<double> decodeRates;  // tokens/s
   std::vector<double> decodePercents;
-  std::vector<kernels::MachineRates> machine;
   double prefillMultiplyAdds = 0.0;  // of all tokens
   DecodeBytes decodeBytes;           // of a token in the middle of those decoded
   MemoryUse use;
@@ -67,16 +67,30 @@ class Bench {
                               engine_->modelConfig().vocabSize);
     generate(std::span(newTokens_).first(kWarmUpPrompt),
              kWarmUpTokens);  // wakes threads and memory
+    probe_.emplace([this] { return engine_->measureMachineRates(); }, engine_->usesHostMemory());
   }
 
   const Engine& engine() const { return *engine_; }
+  MachineSpeed machine() const { return probe_->median(); }
 
   /// One round: caches are measured in turn, so that all of them meet the same machine.
   void measure(BenchRow& row) {
     engine_->configureCache(row.cache.config, engine_->contextLength());
-    row.machine.push_back(engine_->measureMachineRates());
-    if (options_.prefillTokens > 0) measurePrefill(row);
-    if (options_.decodeTokens > 0) measureDecode(row);
+    GenerateResult prefill;
+    GenerateResult decode;
+    Work prefillWork;
+    Work decodeWork;
+    if (options_.prefillTokens > 0) prefillWork = measurePrefill(row, prefill);
+    if (options_.decodeTokens > 0) decodeWork = measureDecode(row, decode);
+    const MachineSpeed machine = probe_->bracket();
+    if (options_.prefillTokens > 0) {
+      row.prefillPercents.push_back(100.0 * floorSeconds(machine, prefillWork) /
+                                    prefill.prefillSeconds);
+    }
+    if (options_.decodeTokens > 0) {
+      row.decodePercents.push_back(100.0 * floorSeconds(machine, decodeWork) *
+                                   decode.decodeTokensPerSecond);
+    }
     const MemoryReport memory = engine_->memory();
     row.use = memory.use;
     row.residentBytes = std::max(row.residentBytes, memory.device.processBytes);
@@ -90,35 +104,34 @@ class Bench {
                               scope_.stop());
   }
 
-  void measurePrefill(BenchRow& row) {
+  /// Returns what the prefill must do.
+  Work measurePrefill(BenchRow& row, GenerateResult& result) {
     engine_->fillCacheRandomly(row.depth, 1, scope_.stop());
     const std::span<const std::int32_t> cached = engine_->cachedTokens();
     std::vector<std::int32_t> prompt(cached.begin(), cached.end());
     prompt.insert(prompt.end(), newTokens_.begin(), newTokens_.begin() + options_.prefillTokens);
-    const GenerateResult result = generate(prompt, 1);
+    result = generate(prompt, 1);
     const std::int64_t nComputed = result.promptTokens - result.reusedTokens;
     row.prefillMultiplyAdds =
         prefillMultiplyAdds(engine_->modelConfig(), result.reusedTokens, nComputed);
     row.prefillRates.push_back(result.prefillTokensPerSecond);
     row.firstTokenSeconds.push_back(result.firstTokenSeconds);
     const auto bytes = static_cast<double>(engine_->decodeBytes().total());
-    row.prefillPercents.push_back(100.0 *
-                                  floorSeconds(row.machine.back(), bytes, row.prefillMultiplyAdds) /
-                                  result.prefillSeconds);
+    return {.bytes = bytes, .multiplyAdds = row.prefillMultiplyAdds, .footprintBytes = bytes};
   }
 
-  void measureDecode(BenchRow& row) {
+  /// Returns what decoding a token must do.
+  Work measureDecode(BenchRow& row, GenerateResult& result) {
     engine_->fillCacheRandomly(row.depth, 1, scope_.stop());
     const std::span<const std::int32_t> cached = engine_->cachedTokens();
     std::vector<std::int32_t> prompt(cached.begin(), cached.end());
     if (prompt.empty()) prompt.push_back(newTokens_.front());  // there is no decode without
     const DecodeBytes before = engine_->decodeBytes();
-    const GenerateResult result = generate(prompt, options_.decodeTokens + 1);
+    result = generate(prompt, options_.decodeTokens + 1);
     row.decodeBytes = meanOf(before, engine_->decodeBytes());
     row.decodeRates.push_back(result.decodeTokensPerSecond);
-    const double floor =
-        floorSeconds(row.machine.back(), static_cast<double>(row.decodeBytes.total()), 0.0);
-    row.decodePercents.push_back(100.0 * floor * result.decodeTokensPerSecond);
+    const auto bytes = static_cast<double>(row.decodeBytes.total());
+    return {.bytes = bytes, .multiplyAdds = 0.0, .footprintBytes = bytes};
   }
 
   GenerateResult generate(std::span<const std::int32_t> prompt, std::int64_t nGenerated) {
@@ -139,11 +152,18 @@ class Bench {
   InterruptScope scope_;
   std::unique_ptr<Engine> engine_;
   std::vector<std::int32_t> newTokens_;  // [at least prefillTokens]
+  std::optional<RateProbe> probe_;       // as long as the engine
 };
 
 nlohmann::json sampleJson(const std::vector<double>& values) {
   const Sample sample = sampleOf(values);
   return {{"median", sample.median}, {"lowest", sample.lowest}, {"highest", sample.highest}};
+}
+
+/// null where there is no floor.
+nlohmann::json percentJson(const std::vector<double>& percents) {
+  const double median = sampleOf(percents).median;
+  return median > 0.0 ? nlohmann::json(median) : nlohmann::json();
 }
 
 nlohmann::json rowJson(const BenchRow& row, const BenchOptions& options) {
@@ -155,7 +175,6 @@ nlohmann::json rowJson(const BenchRow& row, const BenchOptions& options) {
                          {"value_bits", cache.valueNbits},
                          {"group_size", cache.groupSize},
                          {"residual_length", cache.residualLength},
-                         {"machine", ratesJson(medianRates(row.machine))},
                          {"bytes", memoryJson(row.use)},
                          {"resident_bytes", row.residentBytes}};
   if (options.prefillTokens > 0) {
@@ -165,7 +184,7 @@ nlohmann::json rowJson(const BenchRow& row, const BenchOptions& options) {
     json["prefill_multiply_adds"] = row.prefillMultiplyAdds;
     json["prefill_multiply_adds_per_second"] =
         row.prefillMultiplyAdds * rate / static_cast<double>(options.prefillTokens);
-    json["prefill_percent_of_floor"] = sampleOf(row.prefillPercents).median;
+    json["prefill_percent_of_floor"] = percentJson(row.prefillPercents);
     json["first_token_seconds"] = sampleOf(row.firstTokenSeconds).median;
   }
   if (options.decodeTokens > 0) {
@@ -176,7 +195,7 @@ nlohmann::json rowJson(const BenchRow& row, const BenchOptions& options) {
                             {"kv_codes", read.kvCodes}, {"kv_scales", read.kvScales},
                             {"kv_exact", read.kvExact}, {"total", read.total()}};
     json["decode_bytes_per_second"] = static_cast<double>(read.total()) * rate;
-    json["decode_percent_of_floor"] = sampleOf(row.decodePercents).median;
+    json["decode_percent_of_floor"] = percentJson(row.decodePercents);
   }
   return json;
 }
@@ -196,7 +215,7 @@ std::string rateText(const std::vector<double>& values) {
 }
 
 std::string percentText(const std::vector<double>& values) {
-  return values.empty() ? "-" : decimal(sampleOf(values).median, 1);
+  return values.empty() ? "-" : percentOfFloorText(sampleOf(values).median);
 }
 
 void printHeader() {
@@ -248,7 +267,6 @@ void benchModel(const BenchOptions& options, Interrupt& interrupt) {
     printHeader();
   }
   std::vector<BenchRow> rows;
-  std::vector<kernels::MachineRates> machine;
   for (const std::int64_t depth : options.depths) {
     std::vector<BenchRow> atDepth;
     for (const NamedCache& cache : caches) {
@@ -260,14 +278,13 @@ void benchModel(const BenchOptions& options, Interrupt& interrupt) {
       for (BenchRow& row : atDepth) bench.measure(row);
     }
     for (BenchRow& row : atDepth) {
-      machine.insert(machine.end(), row.machine.begin(), row.machine.end());
       if (!options.isJson) printRow(row);
       rows.push_back(std::move(row));
     }
   }
   if (!options.isJson) {
     if (options.decodeTokens > 0) printBytes(rows);
-    std::cout << '\n' << ratesLine(medianRates(machine)) << '\n';
+    std::cout << '\n' << machineLine(bench.machine()) << '\n';
     return;
   }
   nlohmann::json rowsJson = nlohmann::json::array();
@@ -279,7 +296,7 @@ void benchModel(const BenchOptions& options, Interrupt& interrupt) {
              {"prefill_tokens", options.prefillTokens},
              {"decode_tokens", options.decodeTokens},
              {"rounds", options.rounds},
-             {"machine", ratesJson(medianRates(machine))},
+             {"machine", machineJson(bench.machine())},
              {"rows", rowsJson}});
 }
 

@@ -2,6 +2,7 @@
 // What `longhand-cli bench` is asked to measure.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,14 +38,46 @@ struct BenchOptions {
   ModelConfig modelConfig() const;
 };
 
-/// The fewest seconds in which this machine reads `bytes` and does `multiplyAdds`, of the fastest
-/// kind that it has.
-double floorSeconds(const kernels::MachineRates& rates, double bytes, double multiplyAdds);
+/// What per cents of the floor are taken of.
+struct MachineSpeed {
+  kernels::MachineRates rates;
+  double cacheBytes = 0.0;  // of the last-level caches; 0: unknown, or a device
+};
 
-nlohmann::json ratesJson(const kernels::MachineRates& rates);
+/// What must be done at least.
+struct Work {
+  double bytes = 0.0;  // to read
+  double multiplyAdds = 0.0;
+  /// What is read until the same bytes are read again: where the processor's caches hold all of it,
+  /// the rate of memory is no floor.
+  double footprintBytes = 0.0;
+};
+
+/// The fewest seconds in which the machine does the work, with the fastest multiply-adds that it
+/// has. 0: nothing known to take time.
+double floorSeconds(const MachineSpeed& machine, const Work& work);
+
+/// Measures the machine before and after each thing that is measured, and takes the better of both
+/// for it: rates that fell while something else ran would make per cents of more than 100.
+class RateProbe {
+ public:
+  /// `measure` is called once here, and once for each bracket.
+  RateProbe(std::function<kernels::MachineRates()> measure, bool isOnHost);
+  /// Ends the measurement since the construction or the last call.
+  MachineSpeed bracket();
+  /// Of all calls so far: the middle one of each rate.
+  MachineSpeed median() const;
+
+ private:
+  std::function<kernels::MachineRates()> measure_;
+  double cacheBytes_;
+  std::vector<kernels::MachineRates> all_;  // at least one
+};
+
+nlohmann::json machineJson(const MachineSpeed& machine);
 /// "The machine reads 52.3 GB/s and does 1099 int8, ... billion multiply-adds a second."
-std::string ratesLine(const kernels::MachineRates& rates);
-/// Of each rate.
-kernels::MachineRates medianRates(const std::vector<kernels::MachineRates>& rates);
+std::string machineLine(const MachineSpeed& machine);
+/// "62.3", or "cache" where there is no floor.
+std::string percentOfFloorText(double percent);
 
 }  // namespace longhand::engine::cli

@@ -33,15 +33,23 @@ Command addBenchCommand(CLI::App& program) {
   parser->add_option("--shape", options->shape, "Random weights in the shape of a known model")
       ->check(CLI::IsMember({"llama-2-7b", "llama-2-13b", "tinyllama-1.1b"}));
   parser
-      ->add_option("--depth", options->depths,
-                   "Tokens in the cache before measuring, filled with random ones: 0,4096")
-      ->delimiter(',')
-      ->check(wholeNumber(0, kMaxContextLength))
+      ->add_option_function<std::vector<std::string>>(
+          "--depth",
+          [options](const std::vector<std::string>& lists) {
+            options->depths.clear();
+            for (const std::string& depth : partsOf(lists)) {
+              options->depths.push_back(std::stoll(depth));
+            }
+          },
+          "Tokens in the cache before measuring, filled with random ones: 0,4096")
+      ->check(listOf(wholeNumber(0, kMaxContextLength)))
       ->type_name("LIST");
   parser
-      ->add_option("--cache", options->caches,
-                   "Several settings, bits of keys / values or presets: 16/16,4/2,quality")
-      ->delimiter(',')
+      ->add_option_function<std::vector<std::string>>(
+          "--cache",
+          [options](const std::vector<std::string>& lists) { options->caches = partsOf(lists); },
+          "Several settings, bits of keys / values or presets: 16/16,4/2,quality")
+      ->check(listOf({}))
       ->type_name("LIST");
   parser
       ->add_option("--prefill-tokens", options->prefillTokens,

@@ -173,17 +173,20 @@ Command addQualityCommand(CLI::App& program) {
       ->type_name("FILE");
   options->presets = ids;
   parser
-      ->add_option("--presets", options->presets,
-                   "Those to compare with exact, by commas; default: all")
-      ->delimiter(',')
-      ->check(CLI::IsMember(ids))
+      ->add_option_function<std::vector<std::string>>(
+          "--presets",
+          [options](const std::vector<std::string>& lists) { options->presets = partsOf(lists); },
+          "Those to compare with exact, by commas; default: all")
+      ->check(listOf(CLI::IsMember(ids)))
       ->type_name("IDS");
   parser
-      ->add_option("--cache", options->caches,
-                   "Settings of your own beside the presets: " + std::string(kCacheTextForm) +
-                       ", like 8/4,2/2/32. Everything else as the options of the cache say; "
-                       "without --cache these make one row, custom")
-      ->delimiter(',')
+      ->add_option_function<std::vector<std::string>>(
+          "--cache",
+          [options](const std::vector<std::string>& lists) { options->caches = partsOf(lists); },
+          "Settings of your own beside the presets: " + std::string(kCacheTextForm) +
+              ", like 8/4,2/2/32. Everything else as the options of the cache say; "
+              "without --cache these make one row, custom")
+      ->check(listOf({}))
       ->type_name("LIST");
   parser
       ->add_option("--sample-tokens", options->sampleTokens,

@@ -89,6 +89,37 @@ CLI::Validator wholeNumber(std::int64_t smallest, std::int64_t largest) {
   return numberBetween(smallest, largest, "whole number");
 }
 
+std::vector<std::string> partsOf(const std::string& list) {
+  std::vector<std::string> parts;
+  std::size_t start = 0;
+  for (std::size_t comma = 0; comma != std::string::npos; start = comma + 1) {
+    comma = list.find(',', start);
+    parts.push_back(list.substr(start, comma - start));
+  }
+  return parts;
+}
+
+std::vector<std::string> partsOf(const std::vector<std::string>& lists) {
+  std::vector<std::string> all;
+  for (const std::string& list : lists) {
+    const std::vector<std::string> parts = partsOf(list);
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  return all;
+}
+
+CLI::Validator listOf(const CLI::Validator& part) {
+  return CLI::Validator(
+      [part](const std::string& list) -> std::string {
+        for (const std::string& text : partsOf(list)) {
+          if (text.empty()) return quotedName(list) + " has an empty part";
+          if (std::string fault = part(text); !fault.empty()) return fault;
+        }
+        return {};
+      },
+      "");
+}
+
 CLI::Validator decimalNumber(double smallest, double largest) {
   return numberBetween(smallest, largest, "number");
 }

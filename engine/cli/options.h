@@ -24,6 +24,11 @@ struct UsageError : std::runtime_error {
 CLI::Validator wholeNumber(std::int64_t smallest, std::int64_t largest);
 /// Likewise for numbers with decimals; NaN is none.
 CLI::Validator decimalNumber(double smallest, double largest);
+/// Parts between commas, each of which `part` accepts; an empty one is refused. CLI11's own
+/// delimiter() passes over empty parts.
+CLI::Validator listOf(const CLI::Validator& part);
+/// The parts of several such lists, in order.
+std::vector<std::string> partsOf(const std::vector<std::string>& lists);
 
 /// Which model, in which form, on how many threads.
 struct ModelOptions {

@@ -110,6 +110,16 @@ void CliTest::usageErrorsExitWithTwoAndOneLine_data() {
                              << "--rope-theta";
   QTest::addRow("huge depth") << QStringList{"bench", "--depth", "9000000000000000000"}
                               << "--depth";
+  QTest::addRow("empty depth") << QStringList{"bench", "--depth", "1,,2"}
+                               << "--depth: '1,,2' has an empty part";
+  QTest::addRow("no depth") << QStringList{"bench", "--depth", ""} << "--depth";
+  QTest::addRow("cache and nothing")
+      << QStringList{"bench", "--cache", "4/2,"} << "--cache: '4/2,' has an empty part";
+  QTest::addRow("nothing and a cache of quality")
+      << QStringList{"quality", "--file", "-", "--cache", ",4/2"} << "has an empty part";
+  QTest::addRow("no preset between commas")
+      << QStringList{"quality", "--file", "-", "--presets", "exact,,balanced"}
+      << "has an empty part";
   QTest::addRow("preset of quality")
       << QStringList{"quality", "--file", "-", "--presets", "exact,fast"} << "fast";
   QTest::addRow("shape and model in a plan")
