@@ -22,8 +22,12 @@ std::string positionText() {
 }  // namespace
 
 BlockEngine::~BlockEngine() {
-  for (Fiber& fiber : fibers_) unmapStack(fiber);
+  for (std::vector<Fiber>& set : fiberSets_) {
+    for (Fiber& fiber : set) releaseFiber(fiber);
+  }
 }
+
+LONGHAND_NO_TSAN void orderBeforeLaunch(BlockEngine& engine) { releaseOrder(&engine.launchBegin_); }
 
 LONGHAND_NO_TSAN void orderAfterLaunch(BlockEngine& engine) { acquireOrder(&engine.launchOrder_); }
 
@@ -215,7 +219,9 @@ LONGHAND_NO_TSAN void BlockEngine::prepareThreads() {
   ready_.clear();
   readyHead_ = 0;
   for (Barrier& b : barriers_) b.waiting.clear();
-  if (fibers_.size() < nThreads_) fibers_.resize(nThreads_);
+  std::vector<Fiber>& set = fiberSets_[nextSet_++ % kFiberSets];
+  if (set.size() < nThreads_) set.resize(nThreads_);
+  fibers_ = set;
   warps_.resize((nThreads_ + kWarpSize - 1) / kWarpSize);
   for (unsigned i = 0; i < warps_.size(); ++i) {
     const unsigned lanes = std::min(kWarpSize, nThreads_ - i * kWarpSize);
@@ -225,9 +231,6 @@ LONGHAND_NO_TSAN void BlockEngine::prepareThreads() {
   }
   for (unsigned i = 0; i < nThreads_; ++i) {
     Fiber& fiber = fibers_[i];
-#ifdef LONGHAND_EMULATION_TSAN
-    unmapStack(fiber);  // a fresh mapping has no history of the thread that had it before
-#endif
     if (fiber.mapping == nullptr) mapStack(fiber, options.stackBytes);
     fiber.linearIndex = i;
     fiber.threadIndex = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
@@ -265,6 +268,9 @@ LONGHAND_NO_TSAN void BlockEngine::runBlock(void (*body)(void*), void* argument,
   if (error_.empty()) return;
   const std::string message = error_;
   error_.clear();
+#ifdef LONGHAND_EMULATION_TSAN
+  for (Fiber& fiber : fibers_) releaseFiber(fiber);  // they stopped in the middle of their work
+#endif
   throw Error(message);
 }
 
@@ -283,6 +289,7 @@ LONGHAND_NO_TSAN std::string BlockEngine::deadlockMessage() const {
 
 LONGHAND_NO_TSAN void BlockEngine::enterFiber() {
   finishFirstSwitch();
+  acquireOrder(&current.engine->launchBegin_);
   current.engine->threadMain();
 }
 

@@ -11,11 +11,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tests/cuda_on_cpu/fiber.h"
 #include "tests/cuda_on_cpu/options.h"
+#include "tests/cuda_on_cpu/sanitizer_hooks.h"
 #include "tests/cuda_on_cpu/shared_memory.h"
 
 namespace longhand::cuda_on_cpu {
@@ -87,6 +89,11 @@ class BlockEngine {
     char order[2] = {};
   };
   static constexpr unsigned kBarriers = 16;
+#ifdef LONGHAND_EMULATION_TSAN
+  static constexpr unsigned kFiberSets = 4;
+#else
+  static constexpr unsigned kFiberSets = 1;
+#endif
 
   static void enterFiber();
   void prepareThreads();
@@ -102,7 +109,12 @@ class BlockEngine {
   std::uint64_t nextRandom();
   std::string deadlockMessage() const;
 
-  std::vector<Fiber> fibers_;
+  // Of ThreadSanitizer, which takes a tenth of a millisecond to make a fiber: blocks that follow
+  // each other take turns with sets of fibers, so that a race between neighbouring blocks still
+  // shows.
+  std::vector<Fiber> fiberSets_[kFiberSets];
+  unsigned nextSet_ = 0;
+  std::span<Fiber> fibers_;  // of the block
   std::vector<Warp> warps_;
   std::vector<unsigned> ready_;
   std::size_t readyHead_ = 0;
@@ -117,11 +129,15 @@ class BlockEngine {
   SharedMemory shared_;
   std::size_t dynamicBytes_ = 0;
   std::size_t largestSharedBytes_ = 0;
+  char launchBegin_ = 0;  // for tsan: everything before the launch
   char launchOrder_ = 0;  // for tsan: everything before the end of the launch
 
+  friend void orderBeforeLaunch(BlockEngine& engine);
   friend void orderAfterLaunch(BlockEngine& engine);
 };
 
+/// For tsan: what this OS thread did comes before the threads of the launch.
+void orderBeforeLaunch(BlockEngine& engine);
 /// For tsan: what follows in this OS thread comes after the threads of the launch.
 void orderAfterLaunch(BlockEngine& engine);
 

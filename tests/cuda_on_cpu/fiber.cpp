@@ -35,7 +35,11 @@ void mapStack(Fiber& fiber, std::size_t stackBytes) {
   fiber.stackBytes = stackBytes;
 }
 
-void unmapStack(Fiber& fiber) noexcept {
+void releaseFiber(Fiber& fiber) noexcept {
+#ifdef LONGHAND_EMULATION_TSAN
+  if (fiber.tsanFiber != nullptr) __tsan_destroy_fiber(fiber.tsanFiber);
+  fiber.tsanFiber = nullptr;
+#endif
   if (fiber.mapping != nullptr) munmap(fiber.mapping, fiber.stackBytes + kGuardBytes);
   fiber.mapping = nullptr;
 }
@@ -58,8 +62,7 @@ LONGHAND_NO_TSAN void prepareFiber(Fiber& fiber, void (*entry)()) {
   makecontext(&fiber.context, entry, 0);
 #endif
 #ifdef LONGHAND_EMULATION_TSAN
-  if (fiber.tsanFiber != nullptr) __tsan_destroy_fiber(fiber.tsanFiber);
-  fiber.tsanFiber = __tsan_create_fiber(0);
+  if (fiber.tsanFiber == nullptr) fiber.tsanFiber = __tsan_create_fiber(0);
 #endif
 }
 

@@ -45,7 +45,8 @@ struct Fiber {
 
 /// Maps a stack with a guard page below it. Throws std::bad_alloc.
 void mapStack(Fiber& fiber, std::size_t stackBytes);
-void unmapStack(Fiber& fiber) noexcept;
+/// Gives back the stack and what a sanitizer holds for the fiber.
+void releaseFiber(Fiber& fiber) noexcept;
 /// The next switch to the fiber calls entry(), which must not return.
 void prepareFiber(Fiber& fiber, void (*entry)());
 /// Leaves `from`, continues `to`; returns when something switches back to `from`.

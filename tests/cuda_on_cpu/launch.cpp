@@ -95,6 +95,7 @@ void runGrid(const void* kernel, dim3 grid, dim3 block, std::size_t dynamicShare
     BlockEngine& engine = engineOfThisThread();
     setCurrent({nullptr, {}, block, grid, &engine});
     engine.seed(options.seed);
+    orderBeforeLaunch(engine);
     try {
       for (;;) {
         std::uint64_t index = next.fetch_add(1);
