@@ -125,10 +125,15 @@ template <typename Rows, int kQueries, int kTokens>
     const std::int64_t n = block.headDim - c;
     addChannels(c, [n](const auto* p) { return Rows::loadPartial(p, n); });
   }
-  for (int q = 0; q < kQueries; ++q) {
+  // Four sums at a time, of as many tokens as there are and then of queries: a quarter of the cost.
+  constexpr int kTogether = kQueries * kTokens % 4 == 0 ? 4 / kTokens : 1;  // queries
+  for (int q = 0; q < kQueries; q += kTogether) {
     float* at = scores + q * kMaxTileTokens + token;
-    if constexpr (kTokens == 4) {
-      Simd::reduceAdd4(sums[q][0], sums[q][1], sums[q][2], sums[q][3], at);
+    if constexpr (kTogether * kTokens == 4) {
+      float four[4];
+      const auto sum = [&](int i) { return sums[q + i / kTokens][i % kTokens]; };
+      Simd::reduceAdd4(sum(0), sum(1), sum(2), sum(3), four);
+      for (int i = 0; i < 4; ++i) at[i / kTokens * kMaxTileTokens + i % kTokens] = four[i];
     } else {
       for (int t = 0; t < kTokens; ++t) at[t] = Simd::reduceAdd(sums[q][t]);
     }
@@ -138,7 +143,9 @@ template <typename Rows, int kQueries, int kTokens>
 template <typename Rows, int kQueries>
 void scoreExact(const KvTile& tile, const QueryBlock& block, float* scores) {
   const auto* keys = rowsOf<Rows>(tile.keys);
-  constexpr int kTokens = kQueries * 4 <= Simd::kMaxAccumulators ? 4 : 1;
+  constexpr int kTokens = kQueries * 4 <= Simd::kMaxAccumulators   ? 4
+                          : kQueries * 2 <= Simd::kMaxAccumulators ? 2
+                                                                   : 1;
   std::int64_t t = 0;
   for (; t + kTokens <= tile.nTokens; t += kTokens) {
     scoreExactTokens<Rows, kQueries, kTokens>(keys + t * block.headDim, tile.aheadBytes, block, t,
