@@ -62,7 +62,6 @@ bool SelftestRun::hasTimeFor(const std::string& what, double seconds) const {
 
 Sample SelftestRun::measure(std::int64_t nCalls, const std::function<void()>& pass) const {
   constexpr double kShortestRound = 5e-3;  // so that waiting for the device does not count
-  constexpr std::size_t kFewestRounds = 3;
   constexpr std::size_t kMostRounds = 200;
   Clock::time_point start = Clock::now();
   pass();
@@ -80,7 +79,7 @@ Sample SelftestRun::measure(std::int64_t nCalls, const std::function<void()>& pa
   std::vector<double> seconds;
   start = Clock::now();
   while (seconds.size() < kMostRounds &&
-         (seconds.size() < kFewestRounds || secondsSince(start) < options.secondsEach)) {
+         (seconds.size() < fewestRounds() || secondsSince(start) < options.secondsEach)) {
     const Clock::time_point round = Clock::now();
     for (std::int64_t i = 0; i < nPasses; ++i) pass();
     wait();

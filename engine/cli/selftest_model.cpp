@@ -110,7 +110,8 @@ void ModelPart::decode(int nbits, std::int64_t depth) {
   std::vector<double> seconds;
   const Clock::time_point start = Clock::now();
   while (std::ssize(seconds) < kMostSteps &&
-         (seconds.size() < 3 || secondsSince(start) < 2.0 * run_.options.secondsEach)) {
+         (seconds.size() < run_.fewestRounds() ||
+          secondsSince(start) < 2.0 * run_.options.secondsEach)) {
     seconds.push_back(step());
   }
   const Sample sample = sampleOf(seconds);

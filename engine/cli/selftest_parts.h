@@ -44,6 +44,8 @@ struct SelftestRun {
   bool hasTimeFor(const std::string& what, double seconds) const;
   /// Seconds of one of the `nCalls` calls that a pass makes, over several rounds.
   Sample measure(std::int64_t nCalls, const std::function<void()>& pass) const;
+  /// Of a measurement: one where the time for it is 0.
+  std::size_t fewestRounds() const { return options.secondsEach > 0.0 ? 3 : 1; }
   /// Does `work`; a lack of memory leaves it out. False then.
   bool unlessTooLarge(const std::string& what, const std::function<void()>& work) const;
 };

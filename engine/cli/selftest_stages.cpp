@@ -179,7 +179,7 @@ void StagePart::measureHalfRate() {
   run_.report.note("read_bytes_per_second", rates.readBytesPerSecond);
   run_.report.heading("  reading " + decimalText(rates.readBytesPerSecond * 1e-9, 1) +
                       " GB/s, matrix products in 16 bits at best " + decimalText(2e-12 * best, 2) +
-                      " TFLOP/s (0.0: it cannot tell)");
+                      " TFLOP/s (0: it cannot tell)");
 }
 
 void StagePart::measureWeights(WeightFormat format) {
@@ -216,11 +216,11 @@ void StagePart::measureMatrices(const Model& model, const std::string& format,
     all.insert(all.end(), {&layer.query, &layer.key, &layer.value, &layer.attentionOutput,
                            &layer.gate, &layer.up, &layer.down});
   }
-  const auto widest = std::max({config_.hiddenSize, config_.intermediateSize,
-                                config_.nHeads * config_.headDim, config_.vocabSize});
-  const Floats input(backend_, ledger_, nTokens,
-                     std::max(config_.intermediateSize, config_.hiddenSize));
-  const Floats output(backend_, ledger_, nTokens, nTokens > 8 ? widest : widest);
+  const std::int64_t inputs = std::max(config_.intermediateSize, config_.hiddenSize);
+  std::int64_t outputs = std::max(inputs, config_.nHeads * config_.headDim);
+  if (nTokens == 1) outputs = std::max(outputs, config_.vocabSize);
+  const Floats input(backend_, ledger_, nTokens, inputs);
+  const Floats output(backend_, ledger_, nTokens, outputs);
   const auto measure = [&](const char* size, const Matrices& matrices, std::int64_t nCalls) {
     Stage stage{"matmul", format, size, nTokens};
     for (const WeightView* weight : matrices) {

@@ -11,6 +11,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/device_check.h"
+#include "kernels/cuda/device_rates.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kv_exact.h"
 #include "kernels/cuda/matmul.h"
@@ -74,6 +75,12 @@ class CudaBackend final : public Backend {
   }
   std::size_t allocationGranularity() const override { return std::size_t{2} << 20U; }
   double operationsPerSecond() const override;
+  MachineRates measureRates() override {
+    const MachineRates rates = measureDeviceRates(tiledMatmul_.cublas(), operationsPerSecond(),
+                                                  facts_.nMultiprocessors, queue());
+    checkLaunch();
+    return rates;
+  }
 
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* memory, std::size_t bytes) noexcept override;

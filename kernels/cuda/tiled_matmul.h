@@ -38,6 +38,7 @@ class TiledMatmul {
   /// Bytes of device memory it holds.
   std::size_t bytes() const { return scratchBytes_ + workspaceBytes_; }
   bool usesCublas() const { return cublas_ != nullptr; }
+  Cublas* cublas() const { return cublas_.get(); }  // or nullptr
   /// False for rows so long that a tile holds none of them.
   bool canMultiply(const WeightView& weight) const;
 

@@ -146,7 +146,6 @@ void SelftestTest::theEmulatedDevicePassesAndIsMeasured() {
 void SelftestTest::aWrongKernelIsReported_data() {
   QTest::addColumn<QString>("operation");
   QTest::addColumn<QStringList>("reported");
-  QTest::newRow("none") << "" << QStringList();
   QTest::newRow("matmul") << "matmul"
                           << QStringList{"matmul", "norm + gate + up", "norm + matmul each"};
   QTest::newRow("rope") << "rope" << QStringList{"rope", "rope + store"};
