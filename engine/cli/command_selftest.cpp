@@ -72,11 +72,18 @@ Command makeSelftestCommand(CLI::App& parser) {
           },
           ""))
       ->capture_default_str();
-  parser.add_option("--depth", options.depths, "Tokens in the cache before measuring")
-      ->delimiter(',')
-      ->check(wholeNumber(0, kMaxContextLength / 2))
-      ->type_name("LIST")
-      ->capture_default_str();
+  parser
+      .add_option_function<std::vector<std::string>>(
+          "--depth",
+          [command](const std::vector<std::string>& lists) {
+            command->options.depths.clear();
+            for (const std::string& depth : partsOf(lists)) {
+              command->options.depths.push_back(std::stoll(depth));
+            }
+          },
+          "Tokens in the cache before measuring [0,4096,32768,100000]")
+      ->check(listOf(wholeNumber(0, kMaxContextLength / 2)))
+      ->type_name("LIST");
   parser
       .add_option("--prefill-tokens", options.prefillTokens,
                   "Tokens of a measured section of a prompt; 0: none")

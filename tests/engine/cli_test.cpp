@@ -112,6 +112,8 @@ void CliTest::usageErrorsExitWithTwoAndOneLine_data() {
                               << "--depth";
   QTest::addRow("empty depth") << QStringList{"bench", "--depth", "1,,2"}
                                << "--depth: '1,,2' has an empty part";
+  QTest::addRow("empty depth of a self-test")
+      << QStringList{"selftest", "--depth", "0,"} << "has an empty part";
   QTest::addRow("no depth") << QStringList{"bench", "--depth", ""} << "--depth";
   QTest::addRow("cache and nothing")
       << QStringList{"bench", "--cache", "4/2,"} << "--cache: '4/2,' has an empty part";
