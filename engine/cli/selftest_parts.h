@@ -37,6 +37,7 @@ struct SelftestRun {
   SelftestReport& report;
   SelftestFindings& findings;
   std::stop_token stop;
+  double endSeconds = 0.0;  // since the start: when this part shall be done
 
   /// Waits for the device. Throws Error kDevice, kCancelled.
   void wait() const;

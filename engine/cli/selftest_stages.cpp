@@ -196,9 +196,13 @@ void StagePart::measureWeights(WeightFormat format) {
   run_.report.say("products with " + name + " weights, " + std::to_string(config.nLayers) +
                   " layers");
   const auto model = makeRepeatedModel(config, format, 1, backend_, ledger_, run_.stop);
-  for (const std::int64_t nTokens : {1, 4, 8}) measureMatrices(*model, name, nTokens);
-  measureFused(*model, name);
-  if (run_.options.prefillTokens > 8) measureMatrices(*model, name, run_.options.prefillTokens);
+  const double seconds = 6.0 * run_.options.secondsEach;
+  for (const std::int64_t nTokens :
+       {std::int64_t{1}, std::int64_t{4}, std::int64_t{8}, run_.options.prefillTokens}) {
+    const std::string what = name + " products of " + std::to_string(nTokens) + " tokens";
+    if (nTokens > 0 && run_.hasTimeFor(what, seconds)) measureMatrices(*model, name, nTokens);
+  }
+  if (run_.hasTimeFor(name + " products behind a norm", seconds)) measureFused(*model, name);
 }
 
 /// All matrices of a kind in turn, layer after layer, then the head.
