@@ -32,6 +32,7 @@ struct ControllerPaths {
   QString dataFolder;    // holds longhand.sqlite; made when missing
   QString modelsFolder;  // the user's models; need not exist
   QString demoFolder;    // the bundled model, empty when there is none
+  QString cudaPlugin;    // of the graphics card; empty: where the program is installed
 };
 
 /// What the engine is busy with.
@@ -227,7 +228,7 @@ class ChatController final : public QObject {
   /// What is in the cache is being converted to another preset.
   void convertProgress(quint64 doneBytes, quint64 totalBytes);
   /// Something went another way, and nothing is lost but time: a cache could not be kept or
-  /// restored, a switch was cancelled. Not worth a dialog.
+  /// restored, a switch was cancelled, a graphics card has failed. Not worth a dialog.
   void notice(const QString& message, const QString& hint);
   void qualityProgress(const longhand::app::QualityCheckProgress& progress);
   void qualityChecked(const longhand::app::QualityCheckResult& result);
@@ -237,6 +238,8 @@ class ChatController final : public QObject {
   void memoryChanged(const longhand::engine::MemoryReport& report);
   void activityChanged(longhand::app::Activity activity);
 
+  /// model() now computes on something else, or on the same anew.
+  void deviceChanged();
   void modelLoading(quint64 doneBytes, quint64 totalBytes);
   void modelLoaded(const longhand::app::ModelInfo& model);
   void modelFailed(const QString& message, const QString& hint);

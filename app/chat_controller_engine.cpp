@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <QFile>
 #include <QLocale>
 
 #include "app/chat_controller_impl.h"
@@ -28,6 +29,8 @@ void ChatController::Impl::connectEngineEvents() {
           [this](const ModelReleasedEvent& /*event*/) { model.reset(); });
   connect(engineWorker, &EngineWorker::modelLoaded, &owner,
           [this](const ModelLoadedEvent& event) { guarded([&] { onModelLoaded(event); }); });
+  connect(engineWorker, &EngineWorker::deviceRestarted, &owner,
+          [this](const DeviceRestartedEvent& event) { onDeviceRestarted(event); });
   connect(engineWorker, &EngineWorker::commandFailed, &owner,
           [this](const CommandFailedEvent& event) { guarded([&] { onCommandFailed(event); }); });
   connect(engineWorker, &EngineWorker::promptEncoded, &owner,
@@ -77,6 +80,7 @@ void ChatController::Impl::loadModel(const QString& folder, engine::WeightFormat
   options.contextLength = loadChoice.cache.contextLength;
   options.threads = settings.threads;
   options.backend = "auto";
+  options.cudaPlugin = QFile::encodeName(paths.cudaPlugin).toStdString();
   engineCache = loadChoice.cache;
   load = worker->loadModel(modelFolder, options);
   updateActivity();
@@ -99,6 +103,17 @@ void ChatController::Impl::onModelLoaded(const ModelLoadedEvent& event) {
   measureContext();
   recountDocuments();
   if (pending) countPendingDocument();
+}
+
+void ChatController::Impl::onDeviceRestarted(const DeviceRestartedEvent& event) {
+  // What is being computed is computed again; whatever else was in the cache is gone.
+  if (!answer && !reading) cacheBelongsTo(0);
+  if (model) {
+    model->backendDescription = event.backendDescription;
+    model->whyNotDevice = event.whyNotDevice;
+  }
+  emit owner.deviceChanged();
+  emit owner.notice(event.sentence, {});
 }
 
 // --- Events of several origins ------------------------------------------------------------------
@@ -274,6 +289,7 @@ ForecastRequest ChatController::Impl::forecastRequest(std::int64_t contextTokens
   request.model = model->config;
   request.weights = model->weights;
   request.weightBytes = model->weightBytes;
+  request.backendBytes = memory.backend.deviceBytes;
   request.contextTokens = contextTokens;
   request.budgetBytes = memory.device.freeBytes + memory.use.total();
   return request;

@@ -165,6 +165,7 @@ class ChatController::Impl {
   void connectEngineEvents();
   void loadModel(const QString& folder, engine::WeightFormat weights);
   void onModelLoaded(const ModelLoadedEvent& event);
+  void onDeviceRestarted(const DeviceRestartedEvent& event);
   void onCommandFailed(const CommandFailedEvent& event);
   void onPromptEncoded(const PromptEncodedEvent& event);
   void onReadingEncoded(const PromptEncodedEvent& event);

@@ -151,9 +151,10 @@ void EngineWorker::Impl::carryOut(const Command& command) {
   } catch (...) {
     post(&EngineWorker::commandFailed, CommandFailedEvent{command.ticket.id, currentErrorText()});
   }
-  if (engine) {
-    post(&EngineWorker::memoryReported, MemoryEvent{engine->memory(), engine->cacheContents()});
-  }
+  if (!engine) return;
+  MemoryEvent event{engine->memory(), std::nullopt};
+  if (engine->isReady()) event.contents = engine->cacheContents();
+  post(&EngineWorker::memoryReported, event);
 }
 
 engine::Engine& EngineWorker::Impl::loaded() const {
@@ -176,6 +177,7 @@ void EngineWorker::Impl::releaseIfBothDoNotFit(CommandId id, const std::filesyst
   plan.weights = weights;
   plan.contextLength = 1;
   plan.chunkTokens = 1;
+  plan.backendBytes = engine->memory().backend.deviceBytes;
   if (engine::planMemory(plan).total() <= engine->memory().device.freeBytes) return;
   engine.reset();
   post(&EngineWorker::modelReleased, ModelReleasedEvent{id});
@@ -203,6 +205,13 @@ CommandId EngineWorker::loadModel(const QString& folder, const engine::EngineOpt
       }
     };
     impl->engine = engine::Engine::load(path, options, progress, stop);
+    impl->engine->onDeviceRestart([impl](const std::string& sentence) {
+      const engine::Engine& restarted = *impl->engine;
+      impl->post(&EngineWorker::deviceRestarted,
+                 DeviceRestartedEvent{QString::fromStdString(sentence),
+                                      QString::fromStdString(restarted.backendDescription()),
+                                      QString::fromStdString(restarted.whyNotDevice())});
+    });
     impl->post(&EngineWorker::modelLoaded, ModelLoadedEvent{id, modelInfo(*impl->engine, folder)});
   });
 }

@@ -79,6 +79,7 @@ class EngineWorker final : public QObject {
   void modelLoadProgressed(const longhand::app::LoadProgressEvent& event);
   void modelLoaded(const longhand::app::ModelLoadedEvent& event);
   void modelReleased(const longhand::app::ModelReleasedEvent& event);
+  void deviceRestarted(const longhand::app::DeviceRestartedEvent& event);
   void commandFailed(const longhand::app::CommandFailedEvent& event);
   void cacheConfigured(const longhand::app::CacheConfiguredEvent& event);
   void convertProgressed(const longhand::app::ConvertProgressEvent& event);

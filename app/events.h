@@ -42,6 +42,13 @@ struct ModelLoadedEvent {
   ModelInfo model;
 };
 
+/// The device failed and was started again, or the CPU goes on. Commands that compute go on, too.
+struct DeviceRestartedEvent {
+  QString sentence;  // for people
+  QString backendDescription;
+  QString whyNotDevice;
+};
+
 /// A command that ended without its result. Cancelling a command that gives no partial result ends
 /// it with the code kCancelled.
 struct CommandFailedEvent {
@@ -147,6 +154,7 @@ Q_DECLARE_METATYPE(longhand::app::ErrorText)
 Q_DECLARE_METATYPE(longhand::app::ModelInfo)
 Q_DECLARE_METATYPE(longhand::app::LoadProgressEvent)
 Q_DECLARE_METATYPE(longhand::app::ModelLoadedEvent)
+Q_DECLARE_METATYPE(longhand::app::DeviceRestartedEvent)
 Q_DECLARE_METATYPE(longhand::app::CommandFailedEvent)
 Q_DECLARE_METATYPE(longhand::app::CacheConfiguredEvent)
 Q_DECLARE_METATYPE(longhand::app::TokenCountProgressEvent)

@@ -14,6 +14,7 @@ std::vector<PresetForecast> forecastPresets(const ForecastRequest& request,
     plan.model = request.model;
     plan.weights = request.weights;
     plan.weightBytes = request.weightBytes;
+    plan.backendBytes = request.backendBytes;
     plan.cache = preset.cache;
     plan.contextLength = std::max<std::int64_t>(1, request.contextTokens);
     // As the engine chooses it; where nothing fits, the need is shown for the smallest chunk.

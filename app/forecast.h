@@ -25,7 +25,8 @@ struct PresetForecast {
 struct ForecastRequest {
   engine::ModelConfig model;
   engine::WeightFormat weights = engine::WeightFormat::kAuto;
-  std::uint64_t weightBytes = 0;  // of the loaded model
+  std::uint64_t weightBytes = 0;   // of the loaded model
+  std::uint64_t backendBytes = 0;  // of the device, that the backend holds for itself
   std::int64_t contextTokens = 0;
   std::uint64_t budgetBytes = 0;  // free memory of the device and what the engine holds already
 };

@@ -35,6 +35,11 @@ std::unique_ptr<kernels::Backend> loadCudaBackend(const std::filesystem::path& p
         std::string("This installation has no CUDA plug-in (") + kernels::kCudaPluginFile + ").";
     return nullptr;
   }
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) {
+    reason = "There is no CUDA plug-in " + file.string() + ".";
+    return nullptr;
+  }
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* const why = dlerror();

@@ -162,6 +162,8 @@ std::uint64_t Engine::weightBytes() const { return impl_->weightBytes; }
 
 std::string Engine::backendDescription() const { return impl_->machine->description(); }
 
+bool Engine::isReady() const { return impl_->machine->isThere(); }
+
 void Engine::onDeviceRestart(std::function<void(const std::string& sentence)> observer) {
   impl_->machine->setObserver(std::move(observer));
 }

@@ -92,9 +92,23 @@ void KvArena::reserve(std::span<const PageDemand> demands) {
   }
 }
 
+std::int64_t KvArena::pagesOfSlab(std::uint64_t pageBytes) const {
+  const auto most = std::max<std::int64_t>(1, static_cast<std::int64_t>(kMaxSlabBytes / pageBytes));
+  const std::uint64_t granularity = backend_.allocationGranularity();
+  const auto wastedShare = [&](std::int64_t nPages) {
+    const std::uint64_t bytes = slabBytes(pageBytes, nPages);
+    const std::uint64_t wasted = (granularity - bytes % granularity) % granularity;
+    return static_cast<double>(wasted) / static_cast<double>(bytes);
+  };
+  std::int64_t best = most;
+  for (std::int64_t nPages = most - 1; nPages > most / 2 && wastedShare(best) > 0.0; --nPages) {
+    if (wastedShare(nPages) < wastedShare(best)) best = nPages;
+  }
+  return best;
+}
+
 void KvArena::addSlabs(Pool& pool, std::int64_t nPages) {
-  const std::int64_t maxPages =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(kMaxSlabBytes / pool.pageBytes));
+  const std::int64_t maxPages = pagesOfSlab(pool.pageBytes);
   while (nPages > 0) {
     Slab slab;
     slab.id = nextSlabId_++;

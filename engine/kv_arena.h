@@ -87,6 +87,9 @@ class KvArena {
   Pool& pool(const kernels::PageFormat& format);
   Slab& slab(SlabId id, Pool** pool);
   void addSlabs(Pool& pool, std::int64_t nPages);
+  /// Of a full slab: as many as fit kMaxSlabBytes, or somewhat fewer where a device would round the
+  /// slab up by more.
+  std::int64_t pagesOfSlab(std::uint64_t pageBytes) const;
   void releaseSlab(Pool& pool, std::size_t index) noexcept;
 
   kernels::Backend& backend_;

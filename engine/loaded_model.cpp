@@ -8,7 +8,14 @@
 namespace longhand::engine {
 namespace {
 
+constexpr std::size_t kAlignmentBytes = 256;   // of what is carved from reserved memory
+constexpr std::size_t kTableBytes = 64 << 10;  // for codebooks: 256 floats each, a few of them
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 constexpr const char* kMemoryHint = "Close other programs, or take NF4 weights or a smaller model.";
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+}
 
 }  // namespace
 
@@ -29,22 +36,50 @@ void LoadedModel::checkRoom(std::uint64_t bytes) const {
               kMemoryHint);
 }
 
+void LoadedModel::reserve(std::span<const std::uint64_t> sizes) {
+  if (backend_.usesHostMemory()) return;
+  std::uint64_t bytes = kTableBytes;
+  for (const std::uint64_t size : sizes) bytes += aligned(size);
+  reserved_ = takeBuffer(bytes);
+  reservedBytes_ = bytes;
+}
+
 std::byte* LoadedModel::allocate(std::size_t bytes) {
+  weightBytes_ += bytes;
+  if (aligned(bytes) > reservedBytes_) return takeBuffer(bytes);
+  std::byte* const memory = reserved_;
+  reserved_ += aligned(bytes);
+  reservedBytes_ -= aligned(bytes);
+  return memory;
+}
+
+std::byte* LoadedModel::takeBuffer(std::size_t bytes) {
   try {
     buffers_.emplace_back(backend_, ledger_, MemoryCategory::kWeights, bytes);
   } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
     throw Error(error.code(), "The weights of " + config_.name + " do not fit. " + error.message(),
                 kMemoryHint);
   }
-  weightBytes_ += bytes;
   return buffers_.back().data();
 }
 
 void LoadedModel::upload(std::byte* destination, std::span<const std::byte> source) {
   backend_.upload(destination, source.data(), source.size());
-  const std::string fault = backend_.synchronize();
-  if (!fault.empty()) {
-    throw Error(ErrorCode::kDevice, "The weights could not be copied to the device: " + fault);
+}
+
+void LoadedModel::stream(std::byte* destination, std::size_t bytes, const FillPiece& fill) {
+  std::vector<std::byte> own;  // where the backend has no buffers for this
+  for (std::size_t first = 0; first < bytes;) {
+    std::span<std::byte> room = backend_.stagingBuffer();
+    if (room.empty()) {
+      own.resize(std::min(bytes, kPieceBytes));
+      room = own;
+    }
+    const std::span<std::byte> piece = room.first(std::min(room.size(), bytes - first));
+    fill(first, piece);
+    backend_.upload(destination + first, piece.data(), piece.size());
+    first += piece.size();
   }
 }
 
@@ -88,6 +123,10 @@ void LoadedModel::place(const WeightSpec& spec, const kernels::WeightView& view)
 }
 
 void LoadedModel::finish(WeightFormat format, std::uint64_t fingerprint) {
+  if (const std::string fault = backend_.synchronize(); !fault.empty()) {
+    throw Error(ErrorCode::kDevice,
+                "The weights could not be copied to the device: " + fault + ".");
+  }
   if (config_.tiedEmbeddings) lmHead_ = embedding_;
   weightFormat_ = format;
   fingerprint_ = fingerprint;

@@ -50,6 +50,9 @@ class Machine {
   Llama& llama() { return *parts().llama; }
   Session& session() { return *parts().session; }
 
+  /// False where they would.
+  bool isThere() const { return parts_.session != nullptr; }
+
   const ModelConfig& config() const { return config_; }  // any thread
   std::string description() const;                       // any thread
   std::string whyNotDevice() const;                      // any thread

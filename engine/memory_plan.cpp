@@ -65,7 +65,7 @@ MemoryUse planMemory(const PlanRequest& request) {
     chunkBytes = std::max(chunkBytes, prefillChunkBytes(model, exactType, next) +
                                           kvUndoBytes(request.cache, shape, model.nLayers));
   }
-  use[MemoryCategory::kWorkspace] += chunkBytes;
+  use[MemoryCategory::kWorkspace] += chunkBytes + request.backendBytes;
   return use;
 }
 

@@ -18,6 +18,8 @@ struct PlanRequest {
   std::int64_t contextLength = 4096;
   std::int64_t chunkTokens = 0;   // prefill chunk; 0: the whole context
   std::uint64_t weightBytes = 0;  // when known from a loaded model; 0: computed
+  /// What the backend holds for itself (kernels::OwnMemory::deviceBytes): part of the workspace.
+  std::uint64_t backendBytes = 0;
 };
 
 /// Bytes by category with the context full.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -66,14 +68,15 @@ std::vector<Transfer> planTransfers(const ModelReader& reader, WeightFormat form
   return transfers;
 }
 
-/// Bytes that have to be allocated, as opposed to mapped.
-std::uint64_t bytesToAllocate(const std::vector<Transfer>& transfers) {
-  std::uint64_t bytes = 0;
+/// Of the weights that have to be allocated, as opposed to mapped.
+std::vector<std::uint64_t> sizesToAllocate(const std::vector<Transfer>& transfers) {
+  std::vector<std::uint64_t> sizes;
   for (const Transfer& transfer : transfers) {
     if (transfer.isMapped) continue;
-    bytes += weightLayout(transfer.target, transfer.spec.rows, transfer.spec.cols).totalBytes;
+    const WeightSpec& spec = transfer.spec;
+    sizes.push_back(weightLayout(transfer.target, spec.rows, spec.cols).totalBytes);
   }
-  return bytes;
+  return sizes;
 }
 
 bool isCopy(const SourceTensor& source, const float* values) {
@@ -107,19 +110,70 @@ WeightView useMapped(const SourceTensor& source, LoadedModel& model) {
   return view;
 }
 
-/// Makes a weight in the backend's memory.
-WeightView makeWeight(const Transfer& transfer, LoadedModel& model, ChunkRunner& runner) {
+/// Brings numbers or codes to a device as they are, straight from the file: several threads fill a
+/// piece, which is also when the file is read, while the device fetches the one before.
+void streamData(const Transfer& transfer, std::size_t bytes, std::byte* memory, LoadedModel& model,
+                ChunkRunner& runner) {
+  constexpr std::size_t kChunkBytes = std::size_t{1} << 20U;
+  const std::span<const std::byte> source = transfer.source.bytes.first(bytes);
+  model.stream(memory, bytes, [&](std::size_t first, std::span<std::byte> piece) {
+    const std::span<const std::byte> from = source.subspan(first, piece.size());
+    runner.run(static_cast<std::int64_t>((piece.size() + kChunkBytes - 1) / kChunkBytes),
+               piece.size(), [&](std::int64_t chunk) {
+                 const std::size_t start = static_cast<std::size_t>(chunk) * kChunkBytes;
+                 const std::size_t count = std::min(kChunkBytes, piece.size() - start);
+                 std::memcpy(piece.data() + start, from.data() + start, count);
+               });
+  });
+  const std::uint64_t rest =
+      transfer.source.fileBytes - std::min<std::uint64_t>(transfer.source.fileBytes, bytes);
+  runner.advance(rest);
+  forgetMapped(transfer.source.bytes);
+}
+
+/// A weight that the device has in the very format of the file.
+WeightView copyToDevice(const Transfer& transfer, std::byte* memory, LoadedModel& model,
+                        ChunkRunner& runner) {
+  const WeightSpec& spec = transfer.spec;
+  const WeightView& from = transfer.source.view;
+  const WeightLayout layout = weightLayout(transfer.target, spec.rows, spec.cols);
+  if (from.type == DataType::kNf4) {
+    const auto upload = [&](std::size_t offset, const void* source, std::size_t bytes) {
+      model.upload(memory + offset, {static_cast<const std::byte*>(source), bytes});
+    };
+    const auto nBlocks = static_cast<std::size_t>(layout.nBlocks);
+    if (from.absmax != nullptr) {
+      upload(layout.absmaxOffset, from.absmax, nBlocks * sizeof(float));
+    } else {
+      upload(layout.absmaxOffset, from.absmaxCodes, nBlocks);
+      upload(layout.nestedOffset, from.nestedAbsmax,
+             static_cast<std::size_t>(layout.nNestedBlocks) * sizeof(float));
+    }
+  }
+  streamData(transfer, layout.dataBytes, memory, model, runner);
+  WeightView view = viewOf(transfer.target, spec.rows, spec.cols, memory);
+  view.codebook = from.codebook;
+  view.nestedCodebook = from.nestedCodebook;
+  view.nestedOffset = from.nestedOffset;
+  return view;
+}
+
+/// Makes a weight in the backend's memory. `staging` is kept from one weight to the next.
+WeightView makeWeight(const Transfer& transfer, LoadedModel& model, ChunkRunner& runner,
+                      std::vector<std::byte>& staging) {
   const WeightSpec& spec = transfer.spec;
   const std::size_t bytes = weightLayout(transfer.target, spec.rows, spec.cols).totalBytes;
   std::byte* memory = model.allocate(bytes);
   WeightView view;
   if (model.backend().usesHostMemory()) {
     view = convertWeight(transfer.source, transfer.target, memory, runner);
+  } else if (spec.role != WeightRole::kNorm && transfer.target == targetOf(transfer.source.view)) {
+    view = copyToDevice(transfer, memory, model, runner);
   } else {
-    std::vector<std::byte> staging(bytes);
+    staging.resize(std::max(staging.size(), bytes));
     const WeightView onHost =
         convertWeight(transfer.source, transfer.target, staging.data(), runner);
-    model.upload(memory, staging);
+    model.upload(memory, std::span(staging).first(bytes));
     view = viewOf(transfer.target, spec.rows, spec.cols, memory);
     view.codebook = onHost.codebook;
     view.nestedCodebook = onHost.nestedCodebook;
@@ -191,14 +245,21 @@ std::unique_ptr<Model> loadModel(const std::filesystem::path& folder, WeightForm
   for (const Transfer& transfer : transfers) totalBytes += transfer.source.fileBytes;
   ChunkRunner runner(totalBytes, progress, std::move(stop));
   auto model = std::make_unique<LoadedModel>(reader->config(), backend, ledger);
-  model->checkRoom(bytesToAllocate(transfers));
+  const std::vector<std::uint64_t> sizes = sizesToAllocate(transfers);
+  model->checkRoom(std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0}));
+  model->reserve(sizes);
   WeightFormat loadedFormat = WeightFormat::kAuto;
-  for (const Transfer& transfer : transfers) {
+  std::vector<std::byte> staging;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const Transfer& transfer = transfers[i];
+    if (i + 1 < transfers.size() && !transfers[i + 1].isMapped) {
+      prefetchMapped(transfers[i + 1].source.bytes);  // the disk works ahead
+    }
     if (transfer.isMapped) {
       model->place(transfer.spec, useMapped(transfer.source, *model));
       runner.advance(transfer.source.fileBytes);
     } else {
-      model->place(transfer.spec, makeWeight(transfer, *model, runner));
+      model->place(transfer.spec, makeWeight(transfer, *model, runner, staging));
     }
     if (transfer.spec.role == WeightRole::kLinear && loadedFormat == WeightFormat::kAuto) {
       loadedFormat = formatOf(transfer.target);

@@ -39,6 +39,7 @@ StatusLine::StatusLine(ChatController& controller, QWidget* parent)
   connect(&controller_, &ChatController::activityChanged, this, &StatusLine::showActivity);
   connect(&controller_, &ChatController::modelLoaded, this, &StatusLine::showActivity);
   connect(&controller_, &ChatController::modelFailed, this, &StatusLine::showActivity);
+  connect(&controller_, &ChatController::deviceChanged, this, &StatusLine::showActivity);
   connect(&controller_, &ChatController::generationFinished, this,
           [this](qint64, const app::MessageStatistics& statistics) { showStatistics(statistics); });
   connect(&controller_, &ChatController::conversationOpened, this, [this] {

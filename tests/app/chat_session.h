@@ -24,7 +24,7 @@ inline QString samplePath() { return demoFolder() + QStringLiteral("/sample-docu
 
 /// Data below `folder`, where no other models are.
 inline app::ControllerPaths chatPaths(const QString& folder) {
-  return {folder + QStringLiteral("/data"), folder, demoFolder()};
+  return {folder + QStringLiteral("/data"), folder, demoFolder(), {}};
 }
 
 struct ChatSession {
