@@ -34,11 +34,12 @@ std::vector<SampleQuestion> sampleQuestions() {
 
 QString sampleDocumentPath() { return demoFolder() + u"/sample-document.txt"_s; }
 
-WindowHarness::WindowHarness(const QString& dataFolder) {
+WindowHarness::WindowHarness(const QString& dataFolder, const QString& cudaPlugin) {
   app::ControllerPaths paths;
   paths.dataFolder = dataFolder;
   paths.modelsFolder = dataFolder + u"/models"_s;
   paths.demoFolder = demoFolder();
+  paths.cudaPlugin = cudaPlugin;
   controller_ = std::make_unique<app::ChatController>(paths);
   window_ = std::make_unique<ui::MainWindow>(
       *controller_, ui::MainWindowOptions{paths.dataFolder, paths.modelsFolder,

@@ -29,7 +29,7 @@ class WindowHarness final {
  public:
   /// Opens controller and window; start() loads the bundled model. May be made again on the same
   /// data folder after the earlier one is gone: that is a restart of the program.
-  explicit WindowHarness(const QString& dataFolder);
+  explicit WindowHarness(const QString& dataFolder, const QString& cudaPlugin = {});
   ~WindowHarness();
 
   /// True once the model is loaded and the window is shown.
