@@ -265,7 +265,11 @@ void DeviceMemoryTest::loadingThatRunsOutOfMemoryTakesNothing() {
   int nDevice = 0;
   int nWeights = 0;
   failEachAllocation(
-      plugin, [&] { engine = load(plugin); },
+      plugin,
+      [&] {
+        engine.reset();
+        engine = load(plugin);
+      },
       [&](const Error& error) {
         if (error.code() == ErrorCode::kDevice) {  // of the backend itself
           ++nDevice;
