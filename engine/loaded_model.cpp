@@ -1,6 +1,7 @@
 #include "engine/loaded_model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/error.h"
 #include "engine/message_text.h"
@@ -8,8 +9,7 @@
 namespace longhand::engine {
 namespace {
 
-constexpr std::size_t kAlignmentBytes = 256;   // of what is carved from reserved memory
-constexpr std::size_t kTableBytes = 64 << 10;  // for codebooks: 256 floats each, a few of them
+constexpr std::size_t kAlignmentBytes = 64;  // of what is carved from reserved memory
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 constexpr const char* kMemoryHint = "Close other programs, or take NF4 weights or a smaller model.";
 
@@ -38,19 +38,23 @@ void LoadedModel::checkRoom(std::uint64_t bytes) const {
 
 void LoadedModel::reserve(std::span<const std::uint64_t> sizes) {
   if (backend_.usesHostMemory()) return;
-  std::uint64_t bytes = kTableBytes;
+  std::uint64_t bytes = 0;
   for (const std::uint64_t size : sizes) bytes += aligned(size);
+  if (bytes == 0) return;
   reserved_ = takeBuffer(bytes);
   reservedBytes_ = bytes;
 }
 
 std::byte* LoadedModel::allocate(std::size_t bytes) {
-  weightBytes_ += bytes;
-  if (aligned(bytes) > reservedBytes_) return takeBuffer(bytes);
-  std::byte* const memory = reserved_;
-  reserved_ += aligned(bytes);
-  reservedBytes_ -= aligned(bytes);
-  return memory;
+  const std::size_t rounded = aligned(bytes);
+  if (rounded > reservedBytes_) {
+    std::byte* const memory = takeBuffer(bytes);
+    weightBytes_ += bytes;
+    return memory;
+  }
+  weightBytes_ += rounded;
+  reservedBytes_ -= rounded;
+  return std::exchange(reserved_, reserved_ + rounded);
 }
 
 std::byte* LoadedModel::takeBuffer(std::size_t bytes) {
@@ -87,7 +91,8 @@ const float* LoadedModel::table(std::span<const float> values) {
   for (const auto& [known, address] : tables_) {
     if (std::equal(known.begin(), known.end(), values.begin(), values.end())) return address;
   }
-  std::byte* memory = allocate(values.size_bytes());
+  std::byte* memory = takeBuffer(values.size_bytes());  // what was reserved is the weights'
+  weightBytes_ += values.size_bytes();
   upload(memory, std::as_bytes(values));
   const auto* address = static_cast<const float*>(static_cast<const void*>(memory));
   tables_.emplace_back(std::vector<float>(values.begin(), values.end()), address);
