@@ -16,7 +16,14 @@
 namespace longhand::engine {
 namespace {
 
-constexpr std::int64_t kLayers = 3;
+/// Each thread of the emulation is a thread to ThreadSanitizer, so it gets less to do.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kHasTsan = true;
+#else
+constexpr bool kHasTsan = false;
+#endif
+
+constexpr std::int64_t kLayers = kHasTsan ? 1 : 3;
 /// Per layer: norm and query, key, value; RoPE and store; attention; its output; norm, gate and up;
 /// down.
 constexpr int kLaunchesOfLayer = 6;
@@ -123,6 +130,7 @@ class CudaStepTest : public QObject {
   static void addWeights() {
     QTest::addColumn<int>("weights");
     QTest::newRow("nf4") << static_cast<int>(WeightFormat::kNf4);
+    if (kHasTsan) return;
     QTest::newRow("f16") << static_cast<int>(WeightFormat::kF16);
     QTest::newRow("int8") << static_cast<int>(WeightFormat::kInt8);
   }
@@ -134,6 +142,7 @@ void CudaStepTest::graphsComputeWhatSingleLaunchesCompute_data() {
   int schedule = 0;
   for (const WeightFormat weights :
        {WeightFormat::kNf4, WeightFormat::kF16, WeightFormat::kInt8, WeightFormat::kF32}) {
+    if (kHasTsan && weights != WeightFormat::kNf4) continue;
     QTest::addRow("format %d", static_cast<int>(weights))
         << static_cast<int>(weights) << schedule++ % 3;
   }
@@ -240,6 +249,7 @@ void CudaStepTest::devicesSampleTheTokensOfTheHostSampler_data() {
   QTest::addColumn<double>("penalty");
   QTest::addColumn<double>("temperature");
   QTest::newRow("greedy") << 0 << 1.0 << 0.0;
+  if (kHasTsan) return;
   QTest::newRow("greedy with a penalty") << 0 << 1.3 << 0.0;
   QTest::newRow("top_k") << 40 << 1.0 << 2.0;
   QTest::newRow("top_k with a penalty") << 40 << 1.3 << 2.0;
