@@ -82,19 +82,7 @@ void CudaModelTest::greedyTokensEqualTheReference() {
   compareGreedy(*engine, prompt, idsOf(prompt));
 }
 
-void CudaModelTest::logitsEqualTheReference_data() {
-  QTest::addColumn<QString>("folder");
-  QTest::addColumn<int>("format");
-  QTest::addColumn<QString>("variant");
-  const auto row = [](const char* folder, engine::WeightFormat format, const char* variant) {
-    QTest::addRow("%s as %s", folder, variant) << folder << static_cast<int>(format) << variant;
-  };
-  row("stories260K-f16", engine::WeightFormat::kAuto, "f16");
-  row("stories260K-bf16", engine::WeightFormat::kAuto, "bf16");
-  row("stories260K-bnb-nf4", engine::WeightFormat::kAuto, "nf4_dq");
-  row("stories260K-bnb-nf4-nodq", engine::WeightFormat::kAuto, "nf4");
-  row("stories260K-f16", engine::WeightFormat::kF32, "f16");
-}
+void CudaModelTest::logitsEqualTheReference_data() { addWeightFormats(); }
 
 void CudaModelTest::logitsEqualTheReference() {
   QFETCH(QString, folder);

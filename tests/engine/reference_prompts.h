@@ -34,4 +34,23 @@ inline void compareGreedy(engine::Engine& engine, const nlohmann::json& prompt,
   QCOMPARE(actual, expected);
 }
 
+/// Columns "folder" (of stories260K), "format" (a WeightFormat) and "variant" (of
+/// stories260K-weights.json): what files hold, and what loading makes of it.
+inline void addWeightFormats() {
+  QTest::addColumn<QString>("folder");
+  QTest::addColumn<int>("format");
+  QTest::addColumn<QString>("variant");
+  const auto row = [](const char* folder, engine::WeightFormat format, const char* variant) {
+    QTest::addRow("%s as %s", folder, variant) << folder << static_cast<int>(format) << variant;
+  };
+  row("stories260K-f16", engine::WeightFormat::kAuto, "f16");
+  row("stories260K-bf16", engine::WeightFormat::kAuto, "bf16");
+  row("stories260K-bnb-nf4", engine::WeightFormat::kAuto, "nf4_dq");
+  row("stories260K-bnb-nf4-nodq", engine::WeightFormat::kAuto, "nf4");
+  row("stories260K-f16", engine::WeightFormat::kF32, "f16");
+  row("stories260K-bf16", engine::WeightFormat::kF32, "bf16");
+  row("stories260K-f16", engine::WeightFormat::kNf4, "nf4_dq");
+  row("stories260K-f16", engine::WeightFormat::kNf4NoDoubleQuantization, "nf4");
+}
+
 }  // namespace longhand::tests
