@@ -456,7 +456,8 @@ struct DecodeWarp {
         }
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
-          const int group = 32 * (batch + i) / groupSize;
+          // Blocks behind headDim multiply zeros, and have no weights of their own.
+          const int group = min(32 * (batch + i), headDim - 1) / groupSize;
           const __half* const rows = weights + group * nQueries * 2 * stride;
           multiplyWords<kNbits>(loaded[i], rows, stride, isValid ? word * kPerWord : 0,
                                 output[batch + i]);
