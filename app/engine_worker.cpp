@@ -210,7 +210,8 @@ CommandId EngineWorker::loadModel(const QString& folder, const engine::EngineOpt
       impl->post(&EngineWorker::deviceRestarted,
                  DeviceRestartedEvent{QString::fromStdString(sentence),
                                       QString::fromStdString(restarted.backendDescription()),
-                                      QString::fromStdString(restarted.whyNotDevice())});
+                                      QString::fromStdString(restarted.whyNotDevice()),
+                                      restarted.isReady()});
     });
     impl->post(&EngineWorker::modelLoaded, ModelLoadedEvent{id, modelInfo(*impl->engine, folder)});
   });

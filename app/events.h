@@ -47,6 +47,7 @@ struct DeviceRestartedEvent {
   QString sentence;  // for people
   QString backendDescription;
   QString whyNotDevice;
+  bool isReady = true;  // false: the model is loaded again by the next command, with an empty cache
 };
 
 /// A command that ended without its result. Cancelling a command that gives no partial result ends

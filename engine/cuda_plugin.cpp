@@ -29,13 +29,15 @@ std::filesystem::path findPlugin() {
 
 std::unique_ptr<kernels::Backend> loadCudaBackend(const std::filesystem::path& plugin,
                                                   std::string& reason) {
-  const std::filesystem::path file = plugin.empty() ? findPlugin() : plugin;
+  std::error_code error;
+  // Absolute: dlopen() looks for a bare name in the system's folders.
+  const std::filesystem::path file =
+      plugin.empty() ? findPlugin() : std::filesystem::absolute(plugin, error);
   if (file.empty()) {
     reason =
         std::string("This installation has no CUDA plug-in (") + kernels::kCudaPluginFile + ").";
     return nullptr;
   }
-  std::error_code error;
   if (!std::filesystem::exists(file, error)) {
     reason = "There is no CUDA plug-in " + file.string() + ".";
     return nullptr;

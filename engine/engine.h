@@ -134,9 +134,9 @@ class Engine {
   /// prefill() then compute again what was lost and go on, convertCache() begins with an empty
   /// cache, and all others throw kDevice. The observer is told in one sentence, on the thread that
   /// uses the engine; backendDescription() and whyNotDevice() may have changed.
+  void onDeviceRestart(std::function<void(const std::string& sentence)> observer);
   /// False after a restart that failed: the next command tries again.
   bool isReady() const;
-  void onDeviceRestart(std::function<void(const std::string& sentence)> observer);
 
   const KvCacheConfig& cacheConfig() const;
   std::int64_t contextLength() const;

@@ -97,7 +97,11 @@ void Machine::drop() {
 
 Machine::Parts& Machine::parts() {
   if (parts_.session == nullptr) {
+    const std::string before = description();
     make(nFaults_ < kMostFaults || setup_.options.backend == "cuda", {}, {});
+    if (const std::string now = description(); observer_ && now != before) {
+      observer_(before + " is not used any more; " + now + " goes on.");
+    }
   }
   return parts_;
 }
@@ -181,6 +185,8 @@ void Machine::restart(const Error& fault, const std::stop_token& stop) {
   try {
     make(isTrusted, {}, stop);
   } catch (const Error& error) {
+    // What had been read is lost whether or not a model is there again.
+    if (observer_) observer_(what + "; what had been read will be read again.");
     if (error.code() == ErrorCode::kCancelled) throw;
     throw Error(error.code(),
                 what + ", and the model could not be loaded again: " + error.message(),

@@ -85,7 +85,8 @@ class Machine {
   }
   /// A command has come to its end: what fails next is not the same fault again.
   void forgiveFault() { nFaultsInCommand_ = 0; }
-  /// Called on the engine's thread, at the end of a restart().
+  /// Called on the engine's thread, at the end of a restart(), also of one that failed, and when a
+  /// later command finds another device than before.
   void setObserver(std::function<void(const std::string& sentence)> observer) {
     observer_ = std::move(observer);
   }

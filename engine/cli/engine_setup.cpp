@@ -43,6 +43,9 @@ std::unique_ptr<Engine> loadEngine(const ModelOptions& model, const CacheOptions
     };
   }
   std::unique_ptr<Engine> engine = Engine::load(folder, options, progress, std::move(stop));
+  if (!model.cudaPlugin.empty() && !engine->whyNotDevice().empty()) {
+    std::cerr << "No graphics card is used: " << engine->whyNotDevice() << std::endl;
+  }
   engine->onDeviceRestart(
       [](const std::string& sentence) { std::cerr << "\r\x1B[K" << sentence << std::endl; });
   return engine;

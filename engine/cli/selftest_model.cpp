@@ -203,7 +203,7 @@ void ModelPart::measurePrefill(int nbits) {
     ledger_.resetPeak();
     {
       run_.report.say(what);
-      const auto session = sessionFor(nbits, deepest_, 8);
+      const auto session = sessionFor(nbits, std::max(deepest_, nNew), 8);
       prefill(*session, 0, nNew);  // wakes the device
       first = prefill(*session, 0, nNew);
       emitPrefill(nbits, 0, nNew, first, false);

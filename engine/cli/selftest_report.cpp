@@ -29,6 +29,15 @@ SelftestReport::SelftestReport(std::ostream& table, std::ostream& progress,
       jsonFile_(std::move(jsonFile)),
       budgetSeconds_(budgetSeconds),
       json_({{"is_complete", false}, {"has_failed", false}}) {
+  std::error_code error;
+  const auto target = std::filesystem::canonical(jsonFile_, error);  // not the link to it
+  if (!error) jsonFile_ = target;
+  // A whole new file takes the old one's place: a device or a pipe would be lost.
+  if (std::filesystem::exists(jsonFile_, error) &&
+      !std::filesystem::is_regular_file(jsonFile_, error)) {
+    throw Error(ErrorCode::kFileUnwritable, jsonFile_.string() + " is not a file.",
+                "Choose another file for --json.");
+  }
   save();
 }
 

@@ -71,6 +71,7 @@ class SelftestTest : public QObject {
   void aWrongKernelIsReported();
   void aBrokenDeviceIsReported();
   void whatDoesNotFitTheMemoryIsLeftOut();
+  void aPromptMayBeLongerThanTheDeepestDepth();
   void whatDoesNotFitTheBudgetIsLeftOut();
   void aStoppedTestLeavesWhatItHas();
   void aFileThatCannotBeWrittenIsRefusedAtOnce();
@@ -203,6 +204,18 @@ void SelftestTest::whatDoesNotFitTheMemoryIsLeftOut() {
   QVERIFY(outcome.table.find("Left out") != std::string::npos);
 }
 
+void SelftestTest::aPromptMayBeLongerThanTheDeepestDepth() {
+  const auto backend = kernels::createCpuBackend({.threads = 2});
+  SelftestOptions options = smallOptions();
+  options.parts = "c";
+  options.depths = {0};
+  options.prefillTokens = 100;
+  const Outcome outcome = run(*backend, options);
+  QVERIFY(outcome.isGood);
+  QVERIFY(outcome.report["is_complete"].get<bool>());
+  QVERIFY(!outcome.report["prefill"].empty());
+}
+
 void SelftestTest::whatDoesNotFitTheBudgetIsLeftOut() {
   const auto backend = kernels::createCpuBackend({.threads = 2});
   SelftestOptions options = smallOptions();
@@ -229,15 +242,20 @@ void SelftestTest::aStoppedTestLeavesWhatItHas() {
 void SelftestTest::aFileThatCannotBeWrittenIsRefusedAtOnce() {
   const auto backend = kernels::createCpuBackend({.threads = 1});
   SelftestOptions options = smallOptions();
-  options.jsonFile = folder_->filePath("none/report.json").toStdString();
-  std::ostringstream table;
-  try {
-    runSelftest(*backend, options, table, table, {});
-    QFAIL("was not refused");
-  } catch (const Error& error) {
-    QCOMPARE(error.code(), ErrorCode::kFileUnwritable);
+  const std::filesystem::path folder = folder_->path().toStdString();
+  std::filesystem::create_symlink("/dev/null", folder / "link");  // a device must stay one
+  for (const std::filesystem::path& file : {folder / "none" / "report.json", folder / "link"}) {
+    options.jsonFile = file;
+    std::ostringstream table;
+    try {
+      runSelftest(*backend, options, table, table, {});
+      QFAIL("was not refused");
+    } catch (const Error& error) {
+      QCOMPARE(error.code(), ErrorCode::kFileUnwritable);
+    }
+    QVERIFY(table.str().empty());
   }
-  QVERIFY(table.str().empty());
+  QVERIFY(std::filesystem::is_character_file(folder / "link"));
 }
 
 void SelftestTest::theProgramSaysWhyThereIsNoDevice() {
