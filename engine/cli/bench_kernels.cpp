@@ -8,13 +8,13 @@
 #include <iomanip>
 #include <iostream>
 #include <memory>
-#include <random>
 #include <sstream>
 #include <utility>
 
 #include "engine/backend_factory.h"
 #include "engine/cli/bench_statistics.h"
 #include "engine/cli/output.h"
+#include "engine/cli/random_floats.h"
 #include "engine/error.h"
 #include "engine/kv_arena.h"
 #include "engine/llama.h"
@@ -65,28 +65,6 @@ std::int64_t nPassesOver(double bytes, std::int64_t most) {
 std::string sizeText(std::int64_t rows, std::int64_t cols) {
   return std::to_string(rows) + " x " + std::to_string(cols);
 }
-
-/// Floats in backend memory.
-class Floats {
- public:
-  Floats(kernels::Backend& backend, MemoryLedger& ledger, std::int64_t rows, std::int64_t cols)
-      : buffer_(backend, ledger, MemoryCategory::kWorkspace,
-                static_cast<std::size_t>(rows * cols) * sizeof(float)),
-        rows_(rows) {
-    std::vector<float> numbers(static_cast<std::size_t>(rows * cols));
-    std::minstd_rand random(1);
-    for (float& number : numbers) {
-      number = static_cast<float>(random()) / static_cast<float>(std::minstd_rand::max()) - 0.5F;
-    }
-    backend.upload(buffer_.data(), std::as_bytes(std::span(numbers)).data(),
-                   numbers.size() * sizeof(float));
-  }
-  MatrixView view(std::int64_t cols) const { return {buffer_.floats(), rows_, cols, cols}; }
-
- private:
-  BackendBuffer buffer_;
-  std::int64_t rows_;
-};
 
 class KernelBench {
  public:
@@ -191,8 +169,8 @@ void KernelBench::measureMatrices() {
 void KernelBench::measureLayers(const Model& model, std::int64_t nTokens) {
   const std::int64_t widest =
       std::max({config_.hiddenSize, config_.intermediateSize, config_.nHeads * config_.headDim});
-  const Floats input(*backend_, ledger_, nTokens, widest);
-  const Floats output(*backend_, ledger_, nTokens, widest);
+  const RandomFloats input(*backend_, ledger_, nTokens, widest);
+  const RandomFloats output(*backend_, ledger_, nTokens, widest);
   struct Kind {
     WeightView weight;
     std::int64_t nCalls = 0;
@@ -265,8 +243,8 @@ void KernelBench::measureLayers(const Model& model, std::int64_t nTokens) {
 
 void KernelBench::measureHead(const Model& model, std::int64_t nTokens) {
   const WeightView& head = model.lmHead();
-  const Floats input(*backend_, ledger_, nTokens, head.cols);
-  const Floats output(*backend_, ledger_, nTokens, head.rows);
+  const RandomFloats input(*backend_, ledger_, nTokens, head.cols);
+  const RandomFloats output(*backend_, ledger_, nTokens, head.rows);
   KernelRow row;
   row.kernel = "matmul";
   row.format = weightFormatName(formatOf(targetOf(head)));
@@ -294,7 +272,7 @@ ExactSpan KernelBench::randomSpan(const BackendBuffer& memory, kernels::DataType
   const std::int64_t cols = shape_.nKvHeads * shape_.headDim;
   const ExactSpan span{type, memory.data(), memory.data() + memory.sizeBytes() / 2, nTokens,
                        nTokens};
-  const Floats rows(*backend_, ledger_, nTokens, cols);
+  const RandomFloats rows(*backend_, ledger_, nTokens, cols);
   backend_->storeExact(shape_, rows.view(cols), rows.view(cols), span, 0);
   wait();
   return span;
@@ -316,8 +294,8 @@ void KernelBench::measureAttention(const NamedCache& cache, std::int64_t depth,
   fillRandomly(filled, *backend_, shape_, nLayers, depth, 1, scope_.stop());
 
   const std::int64_t cols = shape_.nHeads * shape_.headDim;
-  const Floats queries(*backend_, ledger_, nTokens, cols);
-  const Floats output(*backend_, ledger_, nTokens, cols);
+  const RandomFloats queries(*backend_, ledger_, nTokens, cols);
+  const RandomFloats output(*backend_, ledger_, nTokens, cols);
   const BackendBuffer memory(*backend_, ledger_, MemoryCategory::kWorkspace,
                              exactBytes(config.exactType, nTokens));
   const ExactSpan chunk = randomSpan(memory, config.exactType, nTokens);

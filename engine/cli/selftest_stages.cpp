@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/cli/options.h"
+#include "engine/cli/random_floats.h"
 #include "engine/cli/selftest_parts.h"
 #include "engine/error.h"
 #include "engine/kv_cache.h"
@@ -37,30 +37,6 @@ struct Stage {
   std::int64_t tokens = 0;
   double bytes = 0.0;       // read and written
   double operations = 0.0;  // a multiply-add is two
-};
-
-/// Random numbers of a matrix in the backend's memory.
-class Floats {
- public:
-  Floats(kernels::Backend& backend, MemoryLedger& ledger, std::int64_t rows, std::int64_t cols)
-      : buffer_(backend, ledger, MemoryCategory::kWorkspace,
-                static_cast<std::size_t>(rows * cols) * sizeof(float)),
-        rows_(rows) {
-    std::vector<float> numbers(static_cast<std::size_t>(rows * cols));
-    std::minstd_rand random(1);
-    for (float& number : numbers) {
-      number = static_cast<float>(random()) / static_cast<float>(std::minstd_rand::max()) - 0.5F;
-    }
-    backend.upload(buffer_.data(), std::as_bytes(std::span(numbers)).data(),
-                   numbers.size() * sizeof(float));
-    backend.synchronize();  // a fault shows with the next operation
-  }
-  MatrixView view(std::int64_t cols) const { return {buffer_.floats(), rows_, cols, cols}; }
-  const float* numbers() const { return buffer_.floats(); }
-
- private:
-  BackendBuffer buffer_;
-  std::int64_t rows_;
 };
 
 class StagePart {
@@ -223,8 +199,8 @@ void StagePart::measureMatrices(const Model& model, const std::string& format,
   const std::int64_t inputs = std::max(config_.intermediateSize, config_.hiddenSize);
   std::int64_t outputs = std::max(inputs, config_.nHeads * config_.headDim);
   if (nTokens == 1) outputs = std::max(outputs, config_.vocabSize);
-  const Floats input(backend_, ledger_, nTokens, inputs);
-  const Floats output(backend_, ledger_, nTokens, outputs);
+  const RandomFloats input(backend_, ledger_, nTokens, inputs);
+  const RandomFloats output(backend_, ledger_, nTokens, outputs);
   const auto measure = [&](const char* size, const Matrices& matrices, std::int64_t nCalls) {
     Stage stage{"matmul", format, size, nTokens};
     for (const WeightView* weight : matrices) {
@@ -257,13 +233,13 @@ void StagePart::measureMatrices(const Model& model, const std::string& format,
 /// What the graph really calls for one token.
 void StagePart::measureFused(const Model& model, const std::string& format) {
   const std::int64_t hidden = config_.hiddenSize;
-  const Floats input(backend_, ledger_, 1, hidden);
-  const Floats normed(backend_, ledger_, 1, hidden);
-  const Floats query(backend_, ledger_, 1, config_.nHeads * config_.headDim);
-  const Floats key(backend_, ledger_, 1, config_.nHeads * config_.headDim);
-  const Floats value(backend_, ledger_, 1, config_.nHeads * config_.headDim);
-  const Floats gate(backend_, ledger_, 1, config_.intermediateSize);
-  const Floats up(backend_, ledger_, 1, config_.intermediateSize);
+  const RandomFloats input(backend_, ledger_, 1, hidden);
+  const RandomFloats normed(backend_, ledger_, 1, hidden);
+  const RandomFloats query(backend_, ledger_, 1, config_.nHeads * config_.headDim);
+  const RandomFloats key(backend_, ledger_, 1, config_.nHeads * config_.headDim);
+  const RandomFloats value(backend_, ledger_, 1, config_.nHeads * config_.headDim);
+  const RandomFloats gate(backend_, ledger_, 1, config_.intermediateSize);
+  const RandomFloats up(backend_, ledger_, 1, config_.intermediateSize);
   const auto bytesOf = [](std::initializer_list<const WeightView*> weights) {
     double bytes = 0.0;
     for (const WeightView* weight : weights) {
@@ -317,7 +293,7 @@ ExactSpan StagePart::randomSpan(const BackendBuffer& memory, std::int64_t nToken
   const std::int64_t cols = shape_.nKvHeads * shape_.headDim;
   const ExactSpan span{kernels::DataType::kF16, memory.data(),
                        memory.data() + memory.sizeBytes() / 2, nTokens, nTokens};
-  const Floats rows(backend_, ledger_, nTokens, cols);
+  const RandomFloats rows(backend_, ledger_, nTokens, cols);
   backend_.storeExact(shape_, rows.view(cols), rows.view(cols), span, 0);
   run_.wait();
   return span;
@@ -333,8 +309,8 @@ void StagePart::measureAttention(int keyNbits, int valueNbits, std::int64_t dept
   KvCache cache(backend_, ledger_, shape_, nLayers, config);
   fillRandomly(cache, backend_, shape_, nLayers, depth, 1, run_.stop);
   const std::int64_t cols = shape_.nHeads * shape_.headDim;
-  const Floats queries(backend_, ledger_, nTokens, cols);
-  const Floats output(backend_, ledger_, nTokens, cols);
+  const RandomFloats queries(backend_, ledger_, nTokens, cols);
+  const RandomFloats output(backend_, ledger_, nTokens, cols);
   const BackendBuffer memory(backend_, ledger_, MemoryCategory::kWorkspace, exactBytes(nTokens));
   const ExactSpan chunk = randomSpan(memory, nTokens);
   const float scale = 1.0F / std::sqrt(static_cast<float>(shape_.headDim));

@@ -1,6 +1,9 @@
 #include "kernels/cuda/cublas.h"
 
-#include <dlfcn.h>
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/cuda/shared_library.h"
 
 namespace longhand::kernels::cuda {
 namespace {
@@ -21,7 +24,7 @@ constexpr const char* kFiles[] = {"libcublas.so.13", "libcublas.so.12"};
 }  // namespace
 
 struct Cublas::Functions {
-  void* library = nullptr;
+  SharedLibrary library;
   int (*create)(void** handle) = nullptr;
   int (*destroy)(void* handle) = nullptr;
   int (*setStream)(void* handle, cudaStream_t stream) = nullptr;
@@ -31,26 +34,14 @@ struct Cublas::Functions {
               const void* beta, void* c, int typeC, int strideC, int computeType,
               int algorithm) = nullptr;
 
-  Functions() = default;
-  Functions(const Functions&) = delete;
-  Functions& operator=(const Functions&) = delete;
-  ~Functions() {
-    if (library != nullptr) dlclose(library);
-  }
-
-  template <class Function>
-  bool find(Function& function, const char* name) const {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    return function != nullptr;
-  }
   bool open() {
-    for (const char* file : kFiles) {
-      library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-      if (library != nullptr) break;
-    }
-    return library != nullptr && find(create, "cublasCreate_v2") &&
-           find(destroy, "cublasDestroy_v2") && find(setStream, "cublasSetStream_v2") &&
-           find(setWorkspace, "cublasSetWorkspace_v2") && find(gemm, "cublasGemmEx");
+    const bool isOpen = std::any_of(std::begin(kFiles), std::end(kFiles),
+                                    [this](const char* file) { return library.open(file); });
+    return isOpen && library.find(create, "cublasCreate_v2") &&
+           library.find(destroy, "cublasDestroy_v2") &&
+           library.find(setStream, "cublasSetStream_v2") &&
+           library.find(setWorkspace, "cublasSetWorkspace_v2") &&
+           library.find(gemm, "cublasGemmEx");
   }
 };
 

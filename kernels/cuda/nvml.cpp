@@ -1,10 +1,11 @@
 #include "kernels/cuda/nvml.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <array>
 #include <vector>
+
+#include "kernels/cuda/shared_library.h"
 
 namespace longhand::kernels::cuda {
 namespace {
@@ -31,7 +32,7 @@ struct NvmlProcess {
 }  // namespace
 
 struct Nvml::Functions {
-  void* library = nullptr;
+  SharedLibrary library;
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   int (*driverVersion)(char* text, unsigned size) = nullptr;
@@ -39,27 +40,13 @@ struct Nvml::Functions {
   int (*memoryInfo)(void* device, NvmlMemory* memory) = nullptr;
   int (*processes)(void* device, unsigned* count, NvmlProcess* list) = nullptr;
 
-  Functions() = default;
-  Functions(const Functions&) = delete;
-  Functions& operator=(const Functions&) = delete;
-  ~Functions() {
-    if (library != nullptr) dlclose(library);
-  }
-
-  template <class Function>
-  bool find(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    return function != nullptr;
-  }
-
   bool open() {
-    library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return false;
-    find(processes, "nvmlDeviceGetComputeRunningProcesses_v3");  // does without it
-    return find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") &&
-           find(driverVersion, "nvmlSystemGetDriverVersion") &&
-           find(handleByPciBusId, "nvmlDeviceGetHandleByPciBusId_v2") &&
-           find(memoryInfo, "nvmlDeviceGetMemoryInfo");
+    if (!library.open(kFile)) return false;
+    library.find(processes, "nvmlDeviceGetComputeRunningProcesses_v3");  // does without it
+    return library.find(init, "nvmlInit_v2") && library.find(shutdown, "nvmlShutdown") &&
+           library.find(driverVersion, "nvmlSystemGetDriverVersion") &&
+           library.find(handleByPciBusId, "nvmlDeviceGetHandleByPciBusId_v2") &&
+           library.find(memoryInfo, "nvmlDeviceGetMemoryInfo");
   }
 
   /// Bytes of this process on a device; 0 when it is not among those that are listed.
