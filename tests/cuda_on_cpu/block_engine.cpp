@@ -10,6 +10,9 @@ namespace {
 
 constexpr unsigned kWarpSize = 32;
 
+/// Ends a CUDA thread whose block has failed, from wherever it waits: what its stack owns is freed.
+struct Abandoned {};
+
 std::string positionText() {
   const uint3 block = current.blockIndex;
   const uint3 thread = current.fiber->threadIndex;
@@ -71,10 +74,10 @@ LONGHAND_NO_TSAN void BlockEngine::switchTo(Fiber& next) {
   if (&self == &next) return;
   current.fiber = &next;
   switchFiber(self, next, self.state == Fiber::State::kDone && &self != &osThread_);
+  if (isUnwinding_ && &self != &osThread_) throw Abandoned();
 }
 
 LONGHAND_NO_TSAN void BlockEngine::fail(const std::string& message) {
-  releaseOrder(&launchOrder_);
   if (error_.empty()) error_ = message + positionText();
   current.fiber->state = Fiber::State::kInCollective;
   switchTo(osThread_);
@@ -266,12 +269,20 @@ LONGHAND_NO_TSAN void BlockEngine::runBlock(void (*body)(void*), void* argument,
     if (!error_.empty()) error_ += " [block (" + std::to_string(block.x) + ",...)]";
   }
   if (error_.empty()) return;
+  unwindThreads();
   const std::string message = error_;
   error_.clear();
-#ifdef LONGHAND_EMULATION_TSAN
-  for (Fiber& fiber : fibers_) releaseFiber(fiber);  // they stopped in the middle of their work
-#endif
   throw Error(message);
+}
+
+LONGHAND_NO_TSAN void BlockEngine::unwindThreads() {
+  isUnwinding_ = true;
+  current.fiber = &osThread_;
+  for (Fiber& fiber : fibers_.first(nThreads_)) {
+    if (fiber.state != Fiber::State::kDone) switchTo(fiber);  // comes back when it has ended
+  }
+  isUnwinding_ = false;
+  current.fiber = nullptr;
 }
 
 LONGHAND_NO_TSAN std::string BlockEngine::deadlockMessage() const {
@@ -295,11 +306,17 @@ LONGHAND_NO_TSAN void BlockEngine::enterFiber() {
 
 LONGHAND_NO_TSAN void BlockEngine::threadMain() {
   Fiber& self = *current.fiber;
-  body_(argument_);
+  try {
+    if (!isUnwinding_) {
+      body_(argument_);
+      self.state = Fiber::State::kDone;
+      leaveThread(self);
+    }
+  } catch (const Abandoned&) {
+  }
   releaseOrder(&launchOrder_);
   self.state = Fiber::State::kDone;
-  leaveThread(self);
-  switchTo(nextReady());
+  switchTo(isUnwinding_ ? osThread_ : nextReady());
   __builtin_unreachable();
 }
 

@@ -98,6 +98,7 @@ class BlockEngine {
   static void enterFiber();
   void prepareThreads();
   void threadMain();
+  void unwindThreads();
   void leaveThread(Fiber& self);
   Fiber& nextReady();
   void switchTo(Fiber& next);
@@ -124,6 +125,7 @@ class BlockEngine {
   unsigned nAlive_ = 0;
   std::uint64_t random_ = 1;
   std::string error_;
+  bool isUnwinding_ = false;  // the block has failed, its threads end where they wait
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
   SharedMemory shared_;

@@ -60,8 +60,6 @@ LONGHAND_NO_TSAN void setCurrent(const Current& value) {
 
 BlockEngine& engineOfThisThread() {
   thread_local std::unique_ptr<BlockEngine> engine;
-  // After an Error the fibers of the failed block are abandoned in the middle of their work; their
-  // stacks are simply used anew.
   if (engine == nullptr) engine = std::make_unique<BlockEngine>();
   return *engine;
 }

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <stdexcept>
 
 #include "tests/cuda_on_cpu/planted_bugs.h"
@@ -8,6 +9,16 @@ namespace {
 constexpr int kThreads = 64;
 constexpr int kBlocks = 2;
 constexpr unsigned kLowerHalf = 0x0000ffffU;
+
+std::atomic<int> nOwned{0};
+
+/// Stands for what the stack of a CUDA thread owns.
+struct Owned {
+  Owned() { nOwned.fetch_add(1, std::memory_order_relaxed); }
+  ~Owned() { nOwned.fetch_sub(1, std::memory_order_relaxed); }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+};
 
 __device__ int next(int thread) { return (thread + 1) % kThreads; }
 
@@ -55,6 +66,7 @@ __global__ void divergentBarrier(int* result) {
 }
 
 __global__ void collectives(int* result, Bug bug) {
+  const Owned owned;
   const int t = static_cast<int>(threadIdx.x);
   if (bug == Bug::kMismatchedCollective) {
     result[t] = t % 2 == 0 ? __shfl_xor_sync(~0U, t, 1) : static_cast<int>(__ballot_sync(~0U, 1));
@@ -157,6 +169,8 @@ std::vector<int> runPlanted(Bug bug) {
   }
   return result;
 }
+
+int ownedByThreads() { return nOwned; }
 
 Bug bugNamed(const std::string& name) {
   if (name == "missing-barrier") return Bug::kMissingBarrier;

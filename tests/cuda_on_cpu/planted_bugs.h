@@ -29,6 +29,8 @@ enum class Bug {
 /// Runs the kernel on 2 blocks of 64 threads. Returns [2 * 64] what each thread computed: t + 1 (of
 /// 64, so 0 for the last) where all went well. Throws Error where the emulation saw the bug.
 std::vector<int> runPlanted(Bug bug);
+/// Objects that live on the stacks of CUDA threads: after a launch none.
+int ownedByThreads();
 /// "kMissingBarrier" for the command line of a child process.
 Bug bugNamed(const std::string& name);
 
