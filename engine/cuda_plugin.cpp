@@ -1,8 +1,12 @@
 #include "engine/cuda_plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
 #include <array>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
 #include <system_error>
 
 #include "kernels/cuda/plugin.h"
@@ -25,6 +29,30 @@ std::filesystem::path findPlugin() {
   return {};
 }
 
+/// Whether a library's segments all lie within the file. dlopen() maps them without looking: what
+/// is missing of a file that was cut short ends the process with SIGBUS at its first use. True for
+/// what is no 64-bit ELF file: dlopen() has a sentence for that.
+bool isWhole(const std::filesystem::path& file) {
+  std::error_code error;
+  const std::uintmax_t fileBytes = std::filesystem::file_size(file, error);
+  std::ifstream stream(file, std::ios::binary);
+  Elf64_Ehdr header{};
+  if (error || !stream.read(reinterpret_cast<char*>(&header), sizeof header) ||
+      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+      header.e_phentsize != sizeof(Elf64_Phdr)) {
+    return true;
+  }
+  stream.seekg(static_cast<std::streamoff>(header.e_phoff));
+  for (int i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment{};
+    if (!stream.read(reinterpret_cast<char*>(&segment), sizeof segment)) return false;
+    const bool isInside =
+        segment.p_filesz <= fileBytes && segment.p_offset <= fileBytes - segment.p_filesz;
+    if (segment.p_type == PT_LOAD && !isInside) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::unique_ptr<kernels::Backend> loadCudaBackend(const std::filesystem::path& plugin,
@@ -40,6 +68,10 @@ std::unique_ptr<kernels::Backend> loadCudaBackend(const std::filesystem::path& p
   }
   if (!std::filesystem::exists(file, error)) {
     reason = "There is no CUDA plug-in " + file.string() + ".";
+    return nullptr;
+  }
+  if (!isWhole(file)) {
+    reason = "The CUDA plug-in " + file.string() + " is damaged: its end is missing.";
     return nullptr;
   }
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "engine/chunk_runner.h"
@@ -207,11 +208,12 @@ std::unique_ptr<Model> makeModel(const ModelConfig& config, WeightFormat format,
   const auto targetOfSpec = [&](const WeightSpec& spec) {
     return chooseTarget(format, spec, {DataType::kF32});
   };
-  std::uint64_t totalBytes = 0;
+  std::vector<std::uint64_t> sizes;
   for (const WeightSpec& spec : weightSpecs(config)) {
-    totalBytes += weightLayout(targetOfSpec(spec), spec.rows, spec.cols).totalBytes;
+    sizes.push_back(weightLayout(targetOfSpec(spec), spec.rows, spec.cols).totalBytes);
   }
-  model->checkRoom(totalBytes);
+  model->checkRoom(std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0}));
+  model->reserve(sizes);
   RandomWeights weights(seed, *model, std::move(stop));
   for (const WeightSpec& spec : weightSpecs(config)) {
     const WeightTarget target = targetOfSpec(spec);

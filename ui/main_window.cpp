@@ -24,6 +24,7 @@
 #include "ui/preset_switcher.h"
 #include "ui/quality_presenter.h"
 #include "ui/right_pane.h"
+#include "ui/settings_panel.h"
 #include "ui/settings_presenter.h"
 #include "ui/sidebar.h"
 #include "ui/status_line.h"
@@ -45,6 +46,9 @@ constexpr QSize kDefaultSize(1280, 800);
 constexpr QSize kSmallestSize(640, 480);
 constexpr int kSidebarWidth = 232;
 constexpr int kRightPaneWidth = 400;
+constexpr int kLeastSidebarWidth = 190;
+constexpr int kLeastPaneWidth = 300;  // of chat and right side; all three fit in 800 pixels
+constexpr int kLeastWidthForThree = kLeastSidebarWidth + 2 * kLeastPaneWidth + 2;
 
 WindowLayout storedLayout(const app::ChatController& controller, const MainWindowOptions& options) {
   WindowLayout layout =
@@ -95,10 +99,9 @@ void MainWindow::makeLayout() {
   splitter_->setHandleWidth(1);
   splitter_->setChildrenCollapsible(false);
   splitter_->setStretchFactor(1, 1);
-  sidebar_->setMinimumWidth(190);
-  // Side by side in a window of 800 pixels.
-  chatPane_->setMinimumWidth(300);
-  rightPane_->setMinimumWidth(300);
+  sidebar_->setMinimumWidth(kLeastSidebarWidth);
+  chatPane_->setMinimumWidth(kLeastPaneWidth);
+  rightPane_->setMinimumWidth(kLeastPaneWidth);
 
   auto* bottom = new QWidget(this);
   bottom->setObjectName(u"bottomArea"_s);
@@ -133,7 +136,7 @@ void MainWindow::connectActions() {
   connect(actions_->find, &QAction::triggered, &chatPane_->findBar(), &FindBar::open);
   connect(actions_->openDocument, &QAction::triggered, this, &MainWindow::chooseDocument);
   connect(actions_->openModel, &QAction::triggered, this, &MainWindow::chooseModel);
-  connect(actions_->sidebar, &QAction::toggled, sidebar_, &QWidget::setVisible);
+  connect(actions_->sidebar, &QAction::toggled, this, &MainWindow::showSidebar);
   connect(actions_->documentPane, &QAction::triggered, this,
           [this](bool isShown) { showRightPage(false, isShown); });
   connect(actions_->settings, &QAction::triggered, this,
@@ -177,6 +180,10 @@ void MainWindow::connectParts() {
   connect(&chatPane_->findBar(), &FindBar::closed, this, focusComposer);
   connect(&chatPane_->transcript(), &TranscriptView::copied, statusLine_, &StatusLine::showBriefly);
 
+  connect(statusLine_, &StatusLine::deviceReasonWanted, this, [this] {
+    showRightPage(true, true);
+    rightPane_->settingsPanel().showDevice();
+  });
   connect(documentPresenter_, &DocumentPresenter::panelWanted, this, [this] {
     chatPane_->errorBar().dismiss();
     showRightPage(false, true);
@@ -278,8 +285,26 @@ void MainWindow::showRightPage(bool isSettings, bool isShown) {
     rightPane_->showPage(isSettings ? RightPane::Page::kSettings : RightPane::Page::kDocument);
   }
   rightPane_->setVisible(isShown);
+  fitPanes();
   actions_->settings->setChecked(isShown && isSettings);
   actions_->documentPane->setChecked(isShown && !isSettings);
+}
+
+void MainWindow::showSidebar(bool isShown) {
+  sidebarGaveWay_ = false;
+  sidebar_->setVisible(isShown);
+  // Whoever asks for the sidebar gets it.
+  if (isShown && width() < kLeastWidthForThree) showRightPage(false, false);
+}
+
+void MainWindow::fitPanes() {
+  const bool hasRoom = width() >= kLeastWidthForThree || rightPane_->isHidden();
+  if (hasRoom && sidebarGaveWay_) {
+    actions_->sidebar->setChecked(true);
+  } else if (!hasRoom && actions_->sidebar->isChecked()) {
+    actions_->sidebar->setChecked(false);
+    sidebarGaveWay_ = true;
+  }
 }
 
 void MainWindow::showModelHelp() {
@@ -325,7 +350,7 @@ void MainWindow::restoreLayout(const WindowLayout& layout) {
 void MainWindow::saveLayout() {
   WindowLayout layout;
   layout.splitter = splitter_->saveState();
-  layout.showsSidebar = actions_->sidebar->isChecked();
+  layout.showsSidebar = actions_->sidebar->isChecked() || sidebarGaveWay_;
   layout.showsRightPane = !rightPane_->isHidden();
   layout.showsSettings = rightPane_->page() == RightPane::Page::kSettings;
   layout.theme = theme_.kind;
@@ -337,6 +362,11 @@ void MainWindow::closeEvent(QCloseEvent* event) {
   chatPresenter_->saveDraft();
   saveLayout();
   event->accept();
+}
+
+void MainWindow::resizeEvent(QResizeEvent* event) {
+  QMainWindow::resizeEvent(event);
+  fitPanes();
 }
 
 void MainWindow::keyPressEvent(QKeyEvent* event) {

@@ -58,6 +58,7 @@ class MainWindow final : public QMainWindow {
  protected:
   void closeEvent(QCloseEvent* event) override;
   void keyPressEvent(QKeyEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
 
  private:
   void makeLayout();
@@ -71,6 +72,10 @@ class MainWindow final : public QMainWindow {
   void fillModelsMenu();
   void showModelHelp();
   void showAbout();
+  void showSidebar(bool isShown);
+  /// Of sidebar, chat and right side, a narrow window has room for two: the sidebar goes, and comes
+  /// back with the room.
+  void fitPanes();
   void setTheme(ThemeKind kind);
   void restoreLayout(const WindowLayout& layout);
   void saveLayout();
@@ -80,8 +85,9 @@ class MainWindow final : public QMainWindow {
   Theme theme_;
   std::optional<engine::MemoryUse> memoryForecast_;  // of the whole context, for the strip
   QString memoryForecastLabel_;
-  QString documentFolder_;    // of the last document chosen in the dialog
-  bool knowsMemory_ = false;  // the forecast was made with a memory report
+  QString documentFolder_;       // of the last document chosen in the dialog
+  bool sidebarGaveWay_ = false;  // hidden by fitPanes(), not by the user
+  bool knowsMemory_ = false;     // the forecast was made with a memory report
   WindowActions* actions_;
   TopBar* topBar_;
   QSplitter* splitter_;

@@ -35,17 +35,34 @@ QLabel* SettingSection::addRow(const QString& label, QWidget* control, const QSt
     control->setFixedWidth(128);
     line->addWidget(control);
   }
-  auto* hintLabel = new QLabel(hint, this);
-  hintLabel->setProperty("textRole", u"secondary"_s);
-  hintLabel->setWordWrap(true);
-  hintLabel->setMinimumWidth(1);
-
   auto* row = new QVBoxLayout;
   row->setSpacing(3);
   row->addLayout(line);
+  QLabel* const hintLabel = makeHint(hint);
   row->addWidget(hintLabel);
   rows_->addLayout(row);
   return hintLabel;
+}
+
+QLabel* SettingSection::addNote(const QString& label) {
+  auto* row = new QVBoxLayout;
+  row->setSpacing(3);
+  row->addWidget(new QLabel(label, this));
+  QLabel* const note = makeHint(QString());
+  note->setAccessibleName(label);
+  note->setTextFormat(Qt::PlainText);
+  note->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+  row->addWidget(note);
+  rows_->addLayout(row);
+  return note;
+}
+
+QLabel* SettingSection::makeHint(const QString& text) {
+  auto* hint = new QLabel(text, this);
+  hint->setProperty("textRole", u"secondary"_s);
+  hint->setWordWrap(true);
+  hint->setMinimumWidth(1);
+  return hint;
 }
 
 bool SettingSection::eventFilter(QObject* watched, QEvent* event) {

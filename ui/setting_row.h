@@ -21,11 +21,15 @@ class SettingSection final : public QWidget {
   /// label that shows the hint, so that a hint can change with the value. A spin or combo box in
   /// the row ignores the mouse wheel until it has the focus, so that scrolling changes nothing.
   QLabel* addRow(const QString& label, QWidget* control, const QString& hint);
+  /// A row that only tells something. Returns the label for its text, which may be selected.
+  QLabel* addNote(const QString& label);
 
  protected:
   bool eventFilter(QObject* watched, QEvent* event) override;
 
  private:
+  QLabel* makeHint(const QString& text);
+
   QVBoxLayout* rows_;
 };
 

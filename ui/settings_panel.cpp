@@ -151,17 +151,17 @@ SettingsPanel::SettingsPanel(QWidget* parent)
   sections->addWidget(makeSamplingSection());
   sections->addWidget(makeDiskSection());
   sections->addStretch(1);
-  auto* scroll = named(new QScrollArea(this), u"settingsScroll"_s, tr("Settings"));
-  scroll->setWidget(content);
-  scroll->setWidgetResizable(true);
-  scroll->setFrameShape(QFrame::NoFrame);
-  scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-  scroll->setFocusPolicy(Qt::NoFocus);
+  scroll_ = named(new QScrollArea(this), u"settingsScroll"_s, tr("Settings"));
+  scroll_->setWidget(content);
+  scroll_->setWidgetResizable(true);
+  scroll_->setFrameShape(QFrame::NoFrame);
+  scroll_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+  scroll_->setFocusPolicy(Qt::NoFocus);
 
   auto* layout = new QVBoxLayout(this);
   layout->setContentsMargins(0, 0, 0, 0);
   layout->setSpacing(0);
-  layout->addWidget(scroll, 1);
+  layout->addWidget(scroll_, 1);
   layout->addWidget(makeFooter());
 
   editTimer_->setSingleShot(true);
@@ -197,6 +197,8 @@ QWidget* SettingsPanel::makeContextSection() {
   section->addRow(tr("Longest answer"), maxTokens_,
                   tr("An answer stops after this many tokens, or when the context is full."));
   section->addRow(tr("Threads"), threads_, tr("Processor cores that compute."));
+  device_ = section->addNote(tr("Computing on"));
+  device_->setObjectName(u"settingsDevice"_s);
   return section;
 }
 
@@ -292,6 +294,14 @@ void SettingsPanel::followValues(const SettingsValues& newValues) {
   fill(withEdits(inUse_, before, edited));
   onChanged();
 }
+
+void SettingsPanel::setDevice(const QString& description, const QString& whyNotDevice) {
+  QString text = description.isEmpty() ? tr("No model is loaded.") : description + u'.';
+  if (!whyNotDevice.isEmpty()) text += u'\n' + tr("No graphics card is used: %1").arg(whyNotDevice);
+  device_->setText(text);
+}
+
+void SettingsPanel::showDevice() { scroll_->ensureWidgetVisible(device_); }
 
 void SettingsPanel::fill(const SettingsValues& shown) {
   const bool usesTrainedLength = shown.contextLength <= 0 && limits_.trainedLength > 0;

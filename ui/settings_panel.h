@@ -14,6 +14,7 @@ class QDoubleSpinBox;
 class QLabel;
 class QLineEdit;
 class QPushButton;
+class QScrollArea;
 class QSpinBox;
 class QTimer;
 
@@ -59,6 +60,11 @@ class SettingsPanel final : public QWidget {
   /// One line, "This needs 3.2 GiB of 15.6 GiB."; `fits` false shows it as a warning and keeps
   /// Apply from being pressed.
   void setForecast(const QString& line, bool fits);
+  /// On what Longhand computes; `whyNotDevice` is a sentence why that is no graphics card, or
+  /// empty.
+  void setDevice(const QString& description, const QString& whyNotDevice);
+  /// Scrolls to what setDevice() said.
+  void showDevice();
 
  signals:
   /// A short time after the last change of a control: ask for a new forecast.
@@ -91,7 +97,9 @@ class SettingsPanel final : public QWidget {
   QSpinBox* sinkLength_;
   QSpinBox* slidingWindow_;
   QSpinBox* contextLength_;
+  QScrollArea* scroll_ = nullptr;
   QLabel* contextHint_ = nullptr;
+  QLabel* device_ = nullptr;
   QLabel* greedyHint_ = nullptr;
   QCheckBox* greedy_;
   QDoubleSpinBox* temperature_;

@@ -18,6 +18,8 @@ SettingsPresenter::SettingsPresenter(ChatController& controller, SettingsPanel& 
   connect(&panel_, &SettingsPanel::edited, this, &SettingsPresenter::showForecast);
   connect(&panel_, &SettingsPanel::applyRequested, this, &SettingsPresenter::apply);
   connect(&controller_, &ChatController::modelLoaded, this, &SettingsPresenter::showModel);
+  connect(&controller_, &ChatController::modelFailed, this, &SettingsPresenter::showDevice);
+  connect(&controller_, &ChatController::deviceChanged, this, &SettingsPresenter::showDevice);
   connect(&controller_, &ChatController::settingsChanged, this, &SettingsPresenter::showValues);
   connect(&controller_, &ChatController::presetSwitched, this, &SettingsPresenter::showValues);
   connect(&controller_, &ChatController::conversationOpened, this, &SettingsPresenter::showValues);
@@ -33,7 +35,14 @@ void SettingsPresenter::showModel() {
     limits.alwaysGreedy = model->isDemo;
   }
   panel_.setLimits(limits);
+  showDevice();
   showValues();
+}
+
+void SettingsPresenter::showDevice() {
+  const std::optional<app::ModelInfo> model = controller_.model();
+  panel_.setDevice(model ? model->backendDescription : QString(),
+                   model ? model->whyNotDevice : QString());
 }
 
 void SettingsPresenter::showValues() {

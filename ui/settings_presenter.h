@@ -25,6 +25,7 @@ class SettingsPresenter final : public QObject {
 
  private:
   void showModel();
+  void showDevice();
   void showValues();
   void showForecast();
   void apply();

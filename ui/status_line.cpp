@@ -2,6 +2,7 @@
 
 #include <QHBoxLayout>
 #include <QLabel>
+#include <QPushButton>
 #include <QTimer>
 
 #include "app/chat_controller.h"
@@ -24,7 +25,9 @@ StatusLine::StatusLine(ChatController& controller, QWidget* parent)
       controller_(controller),
       activity_(named(new QLabel(this), u"statusActivity"_s, tr("Activity"))),
       speed_(named(new QLabel(this), u"statusSpeed"_s, tr("Speed of the last answer"))),
-      device_(named(new QLabel(this), u"statusDevice"_s, tr("Computing on"))) {
+      device_(named(new QLabel(this), u"statusDevice"_s, tr("Computing on"))),
+      whyNotDevice_(named(new QPushButton(tr("Why no GPU?"), this), u"statusWhyNotDevice"_s,
+                          tr("Why not the graphics card?"))) {
   setObjectName(u"statusLine"_s);
   auto* layout = new QHBoxLayout(this);
   layout->setContentsMargins(14, 0, 14, 6);
@@ -32,6 +35,9 @@ StatusLine::StatusLine(ChatController& controller, QWidget* parent)
   layout->addWidget(activity_, 1);
   layout->addWidget(speed_);
   layout->addWidget(device_);
+  layout->addWidget(whyNotDevice_);
+  whyNotDevice_->setProperty("buttonRole", u"link"_s);
+  connect(whyNotDevice_, &QPushButton::clicked, this, &StatusLine::deviceReasonWanted);
   for (QLabel* label : {activity_, speed_, device_}) {
     label->setProperty("textRole", u"secondary"_s);
     label->setTextFormat(Qt::PlainText);
@@ -74,6 +80,8 @@ void StatusLine::showActivity() {
   device_->setText(model ? model->backendDescription : QString());
   device_->setToolTip(model ? model->whyNotDevice : QString());
   device_->setAccessibleDescription(device_->toolTip());
+  whyNotDevice_->setVisible(!device_->toolTip().isEmpty());
+  whyNotDevice_->setToolTip(device_->toolTip());
 }
 
 void StatusLine::showStatistics(const app::MessageStatistics& statistics) {

@@ -4,6 +4,7 @@
 #include <QWidget>
 
 class QLabel;
+class QPushButton;
 
 namespace longhand::app {
 class ChatController;
@@ -23,6 +24,10 @@ class StatusLine final : public QWidget {
   /// A short notice that replaces the activity for some seconds ("Message copied").
   void showBriefly(const QString& text);
 
+ signals:
+  /// The user asks why no graphics card is used.
+  void deviceReasonWanted();
+
  private:
   void showActivity();
   void showStatistics(const app::MessageStatistics& statistics);
@@ -31,6 +36,7 @@ class StatusLine final : public QWidget {
   QLabel* activity_;
   QLabel* speed_;
   QLabel* device_;
+  QPushButton* whyNotDevice_;  // shown while there is a reason
 };
 
 }  // namespace longhand::ui

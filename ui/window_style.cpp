@@ -36,6 +36,10 @@ QPushButton[buttonRole="badge"] { background: transparent; color: @warning;
                                   border: 1px solid @warning; border-radius: 10px;
                                   padding: 1px 10px; font-size: @smallPx; }
 QPushButton[buttonRole="badge"]:hover { background: @hover; }
+QPushButton[buttonRole="link"] { background: transparent; color: @accent; border: none; padding: 0px;
+  font-size: @smallPx; min-height: 0px; }
+QPushButton[buttonRole="link"]:hover, QPushButton[buttonRole="link"]:focus {
+  text-decoration: underline; }
 QPushButton[buttonRole="question"] { background: @raised; border-radius: 10px; padding: 8px 14px;
                                      text-align: left; }
 QPushButton[buttonRole="question"]:hover { background: @hover; border-color: @accent; }

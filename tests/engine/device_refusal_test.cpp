@@ -1,5 +1,9 @@
 // Each reason why there is no graphics card to compute on: one sentence, and the CPU instead.
 
+#include <elf.h>
+
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,6 +30,21 @@ constexpr std::size_t kGiB = std::size_t{1} << 30U;
 
 using Prepare = std::function<void(cuda_on_cpu::EmulatedDevice&)>;
 
+/// Bytes of a library that the loader maps; what is behind them are symbols for a debugger.
+qsizetype mappedBytes(const QByteArray& library) {
+  Elf64_Ehdr header{};
+  std::memcpy(&header, library.constData(), sizeof header);
+  qsizetype end = 0;
+  for (int i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment{};
+    const qsizetype offset = static_cast<qsizetype>(header.e_phoff) + i * qsizetype{sizeof segment};
+    std::memcpy(&segment, library.constData() + offset, sizeof segment);
+    if (segment.p_type != PT_LOAD) continue;
+    end = std::max(end, static_cast<qsizetype>(segment.p_offset + segment.p_filesz));
+  }
+  return end;
+}
+
 /// Why `auto` takes the CPU; empty when it does not.
 QString reasonWith(const std::string& plugin) {
   const ChosenBackend chosen = createBackend({1, "auto", "auto", plugin});
@@ -44,6 +63,7 @@ class DeviceRefusalTest : public QObject {
   void anInstallationWithoutThePluginSaysSo();
   void aPluginThatIsNotThereIsNamed();
   void aFileThatIsNoPluginIsNamed();
+  void aPluginThatWasCutShortIsNamed();
   void aPluginOfAnotherVersionIsRefused();
   void everyDeviceThatWillNotDoHasItsSentence_data();
   void everyDeviceThatWillNotDoHasItsSentence();
@@ -93,6 +113,27 @@ void DeviceRefusalTest::aFileThatIsNoPluginIsNamed() {
   const QString reason = reasonWith(file.fileName().toStdString());
   QVERIFY2(reason.startsWith(QStringLiteral("The CUDA plug-in cannot be loaded: ")),
            qPrintable(reason));
+}
+
+void DeviceRefusalTest::aPluginThatWasCutShortIsNamed() {
+  QFile whole(QStringLiteral(LONGHAND_EMULATED_PLUGIN));
+  QVERIFY(whole.open(QIODevice::ReadOnly));
+  const QByteArray bytes = whole.readAll();
+  const QTemporaryDir folder;
+  // Inside of the header, of the table of segments, and of the segments.
+  for (const qsizetype length :
+       {qsizetype{40}, qsizetype{100}, qsizetype{5000}, mappedBytes(bytes) - 1}) {
+    QFile file(folder.filePath(QStringLiteral("plugin%1.so").arg(length)));
+    QVERIFY(file.open(QIODevice::WriteOnly));
+    file.write(bytes.first(length));
+    file.close();
+    const QString reason = reasonWith(file.fileName().toStdString());
+    QVERIFY2(reason.startsWith(QStringLiteral("The CUDA plug-in ")), qPrintable(reason));
+    if (length < qsizetype{sizeof(Elf64_Ehdr)}) continue;  // the loader itself sees that
+    QCOMPARE(
+        reason,
+        QStringLiteral("The CUDA plug-in %1 is damaged: its end is missing.").arg(file.fileName()));
+  }
 }
 
 void DeviceRefusalTest::aPluginOfAnotherVersionIsRefused() {

@@ -28,6 +28,8 @@ void MainWindowDeviceTest::saysOnWhatItComputes() {
   const auto& device = window.find<QLabel>(u"statusDevice"_s);
   QCOMPARE(device.text(), u"CPU emulation, CUDA, compute capability 8.6"_s);
   QCOMPARE(device.toolTip(), QString());
+  QVERIFY(!window.isShown(u"statusWhyNotDevice"_s));
+  QCOMPARE(window.find<QLabel>(u"settingsDevice"_s).text(), device.text() + u'.');
 }
 
 void MainWindowDeviceTest::saysWhyItDoesNotComputeOnAGraphicsCard() {
@@ -40,6 +42,17 @@ void MainWindowDeviceTest::saysWhyItDoesNotComputeOnAGraphicsCard() {
   QVERIFY(device.text().startsWith(u"CPU"_s));
   QCOMPARE(device.toolTip(), u"No NVIDIA driver is installed."_s);
   QCOMPARE(device.accessibleDescription(), device.toolTip());
+
+  QVERIFY(!window.isShown(u"settingsPanel"_s));
+  QVERIFY(window.isShown(u"statusWhyNotDevice"_s));
+  window.click(u"statusWhyNotDevice"_s);
+  QVERIFY(window.isShown(u"settingsPanel"_s));
+  const auto& reason = window.find<QLabel>(u"settingsDevice"_s);
+  QCOMPARE(reason.text(), device.text() +
+                              u".\nNo graphics card is used: No NVIDIA driver is "
+                              "installed."_s);
+  // In sight, not only somewhere on the page.
+  QTRY_COMPARE(reason.visibleRegion().boundingRect(), reason.rect());
 }
 
 void MainWindowDeviceTest::saysInOneSentenceThatTheCardHasFailed() {

@@ -188,6 +188,37 @@ class MainWindowSidebarTest final : public QObject {
     QCOMPARE(harness_->answerTo(questions_[3].question), questions_[3].answer);
   }
 
+  void aNarrowWindowShowsTwoPanesWithoutCuttingThem() {
+    ui::MainWindow& window = harness_->window();
+    const auto panesAreWhole = [&] {
+      int right = 0;
+      for (const QString& name : {u"sidebar"_s, u"chatPane"_s, u"rightPane"_s}) {
+        const auto& pane = harness_->find<QWidget>(name);
+        if (!pane.isVisible()) continue;
+        if (pane.x() < right) return false;  // overlaps the one before
+        right = pane.x() + pane.width();
+      }
+      return right <= window.width();
+    };
+    window.resize(1280, 800);
+    window.showRightPage(/*isSettings=*/true, /*isShown=*/true);
+    QVERIFY(harness_->isShown(u"sidebar"_s) && harness_->isShown(u"rightPane"_s));
+
+    window.resize(window.minimumSize());
+    QTRY_VERIFY(panesAreWhole());
+    QVERIFY(!harness_->isShown(u"sidebar"_s) && harness_->isShown(u"rightPane"_s));
+    harness_->click(u"sidebarButton"_s);  // whoever asks for it gets it
+    QTRY_VERIFY(panesAreWhole());
+    QVERIFY(harness_->isShown(u"sidebar"_s) && !harness_->isShown(u"rightPane"_s));
+    window.showRightPage(false, true);
+    QTRY_VERIFY(panesAreWhole());
+    QVERIFY(!harness_->isShown(u"sidebar"_s) && harness_->isShown(u"rightPane"_s));
+
+    window.resize(1280, 800);
+    QTRY_VERIFY(panesAreWhole());
+    QVERIFY(harness_->isShown(u"sidebar"_s) && harness_->isShown(u"rightPane"_s));
+  }
+
   void aSecondInstanceOnTheSameDataIsRefused() {
     try {
       WindowHarness second(folder_->path());
