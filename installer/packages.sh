@@ -1,5 +1,5 @@
-# The one list of what Longhand needs from the system, and the functions that install it. Sourced by
-# run.sh, test.sh and .ci/run; POSIX sh.
+# The one list of what Longhand needs from the system, and the functions that install and build.
+# Sourced by run.sh, test.sh and .ci/run; POSIX sh.
 # shellcheck shell=sh disable=SC2034
 
 # To build and run the window and the terminal program (names of Debian 12 and Ubuntu 24.04).
@@ -80,4 +80,25 @@ build_preset() {
     }
   fi
   cmake --build --preset "$preset" "$@" || fail "the build failed, see above."
+}
+
+# Whether the driver of an NVIDIA card is at work here.
+has_nvidia_card() { nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
+
+# build_cuda_plugin PRESET: builds what lets Longhand compute on this machine's NVIDIA card, or says
+# what is missing for that. Longhand runs without it, too, so this never fails.
+build_cuda_plugin() {
+  # Again: a toolkit may have been installed since the first time.
+  log="build/$1/configure.log"
+  cmake --preset "$1" -U LONGHAND_NVCC >"$log" 2>&1 || cat "$log" >&2
+  if ! grep -q '^LONGHAND_CUDA_ARCHITECTURES:' "build/$1/CMakeCache.txt"; then
+    reason=$(sed -n 's/^-- No CUDA plug-in: //p' "$log")
+    say "this machine has an NVIDIA card, but Longhand cannot be built for it: $reason"
+    say "it computes on the processor until you install the CUDA toolkit 12 or 13 from"
+    say "https://developer.nvidia.com/cuda-downloads and run this again."
+    return 0
+  fi
+  say "building for this machine's NVIDIA card (some minutes the first time)"
+  cmake --build --preset "$1" --target longhand_cuda ||
+    say "that failed, see above: Longhand computes on the processor."
 }

@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 # shellcheck disable=SC2086  # a list of words
 install_packages $longhand_packages
 build_preset release --target longhand longhand-cli
+if has_nvidia_card; then build_cuda_plugin release; fi
 
 if [ "$#" -eq 0 ]; then
   set -- --document resources/longhand-demo/sample-document.txt
