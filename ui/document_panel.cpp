@@ -13,6 +13,7 @@
 #include "ui/format.h"
 #include "ui/message_display.h"
 #include "ui/named.h"
+#include "ui/plain_widgets.h"
 #include "ui/progress_card.h"
 
 using namespace Qt::StringLiterals;
@@ -155,13 +156,7 @@ QWidget* DocumentPanel::makeDocumentPage() {
   layout->addLayout(head);
   layout->addWidget(text_, 1);
 
-  auto* scroll = named(new QScrollArea(this), u"documentScroll"_s, tr("Document"));
-  scroll->setWidget(page);
-  scroll->setWidgetResizable(true);
-  scroll->setFrameShape(QFrame::NoFrame);
-  scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-  scroll->setFocusPolicy(Qt::NoFocus);
-  return scroll;
+  return makeScroll(page, u"documentScroll"_s, tr("Document"), this);
 }
 
 void DocumentPanel::resizeEvent(QResizeEvent* event) {

@@ -7,6 +7,7 @@
 
 #include "ui/format.h"
 #include "ui/named.h"
+#include "ui/plain_widgets.h"
 
 using namespace Qt::StringLiterals;
 
@@ -50,18 +51,9 @@ ForecastTable::ForecastTable(QWidget* parent) : QTableWidget(0, kColumnCount, pa
   for (const int column : {kPresetColumn, kFitsColumn}) {
     horizontalHeaderItem(column)->setTextAlignment(Qt::AlignLeft | Qt::AlignVCenter);
   }
-  verticalHeader()->hide();
-  horizontalHeader()->setHighlightSections(false);
+  makePlain(*this);
   horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
   horizontalHeader()->setStretchLastSection(true);
-  setShowGrid(false);
-  setEditTriggers(QAbstractItemView::NoEditTriggers);
-  setSelectionMode(QAbstractItemView::NoSelection);
-  setFocusPolicy(Qt::TabFocus);
-  setTabKeyNavigation(false);  // Tab leaves the table
-  setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-  setVerticalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-  setFrameShape(QFrame::NoFrame);
 }
 
 void ForecastTable::setForecasts(const std::vector<app::PresetForecast>& forecasts,

@@ -13,6 +13,7 @@
 
 #include "ui/format.h"
 #include "ui/named.h"
+#include "ui/plain_widgets.h"
 #include "ui/progress_card.h"
 #include "ui/quality_table.h"
 #include "ui/quality_words.h"
@@ -113,13 +114,7 @@ QWidget* QualityDialog::makeResultPage() {
   layout->addSpacing(4);
   layout->addWidget(meanings_);
   layout->addStretch(1);
-  auto* scroll = named(new QScrollArea(this), u"qualityScroll"_s, tr("Result"));
-  scroll->setWidget(page);
-  scroll->setWidgetResizable(true);
-  scroll->setFrameShape(QFrame::NoFrame);
-  scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-  scroll->setFocusPolicy(Qt::NoFocus);
-  return scroll;
+  return makeScroll(page, u"qualityScroll"_s, tr("Result"), this);
 }
 
 void QualityDialog::begin() {

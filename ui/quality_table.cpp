@@ -7,6 +7,7 @@
 #include <QStyledItemDelegate>
 
 #include "ui/named.h"
+#include "ui/plain_widgets.h"
 #include "ui/quality_words.h"
 
 using namespace Qt::StringLiterals;
@@ -49,20 +50,11 @@ class QualityTable::BarDelegate final : public QStyledItemDelegate {
 QualityTable::QualityTable(QWidget* parent) : QTableWidget(0, kQualityColumnCount, parent) {
   named(this, u"qualityTable"_s, tr("What every preset loses"));
   setItemDelegate(new BarDelegate(this));
-  verticalHeader()->hide();
+  makePlain(*this);
   verticalHeader()->setDefaultSectionSize(kRowHeight);
-  horizontalHeader()->setHighlightSections(false);
   horizontalHeader()->setSectionResizeMode(QHeaderView::Stretch);
   horizontalHeader()->setSectionResizeMode(kQualityPreset, QHeaderView::ResizeToContents);
-  setShowGrid(false);
   setWordWrap(false);
-  setEditTriggers(QAbstractItemView::NoEditTriggers);
-  setSelectionMode(QAbstractItemView::NoSelection);
-  setFocusPolicy(Qt::TabFocus);
-  setTabKeyNavigation(false);  // Tab leaves the table
-  setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-  setVerticalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-  setFrameShape(QFrame::NoFrame);
 }
 
 void QualityTable::setResult(const app::QualityCheckResult& result,

@@ -18,6 +18,7 @@
 
 #include "ui/format.h"
 #include "ui/named.h"
+#include "ui/plain_widgets.h"
 #include "ui/setting_row.h"
 
 using namespace Qt::StringLiterals;
@@ -151,12 +152,7 @@ SettingsPanel::SettingsPanel(QWidget* parent)
   sections->addWidget(makeSamplingSection());
   sections->addWidget(makeDiskSection());
   sections->addStretch(1);
-  scroll_ = named(new QScrollArea(this), u"settingsScroll"_s, tr("Settings"));
-  scroll_->setWidget(content);
-  scroll_->setWidgetResizable(true);
-  scroll_->setFrameShape(QFrame::NoFrame);
-  scroll_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-  scroll_->setFocusPolicy(Qt::NoFocus);
+  scroll_ = makeScroll(content, u"settingsScroll"_s, tr("Settings"), this);
 
   auto* layout = new QVBoxLayout(this);
   layout->setContentsMargins(0, 0, 0, 0);

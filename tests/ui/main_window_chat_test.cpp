@@ -2,7 +2,6 @@
 #include <QAbstractButton>
 #include <QLabel>
 #include <QSignalSpy>
-#include <QTemporaryDir>
 
 #include "ui/composer.h"
 #include "ui/memory_strip.h"
@@ -13,7 +12,7 @@ using namespace Qt::StringLiterals;
 using namespace longhand;
 using namespace longhand::tests;
 
-class MainWindowChatTest final : public QObject {
+class MainWindowChatTest final : public WindowTest {
   Q_OBJECT
 
  private:
@@ -22,18 +21,7 @@ class MainWindowChatTest final : public QObject {
     return transcript().message(transcript().messageCount() - 1);
   }
 
-  std::unique_ptr<QTemporaryDir> folder_;
-  std::unique_ptr<WindowHarness> harness_;
-
  private slots:
-  void init() {
-    folder_ = std::make_unique<QTemporaryDir>();
-    harness_ = std::make_unique<WindowHarness>(folder_->path());
-    QVERIFY(harness_->start());
-  }
-
-  void cleanup() { harness_.reset(); }
-
   void theFirstStartOffersTheSampleDocumentAndItsQuestions() {
     QVERIFY(harness_->isShown(u"welcomePanel"_s));
     QVERIFY(harness_->isShown(u"sampleDocumentButton"_s));

@@ -10,7 +10,6 @@
 #include <QPushButton>
 #include <QSignalSpy>
 #include <QTableWidget>
-#include <QTemporaryDir>
 
 #include "ui/composer.h"
 #include "ui/opening_job.h"
@@ -41,26 +40,14 @@ void writePdf(const QString& path, const QStringList& pages) {
 
 }  // namespace
 
-class MainWindowDocumentTest final : public QObject {
+class MainWindowDocumentTest final : public WindowTest {
   Q_OBJECT
 
  private:
-  QString path(const QString& name) const { return folder_->filePath(name); }
   QString label(const QString& name) { return harness_->find<QLabel>(name).text(); }
   QTableWidget& table() { return harness_->find<QTableWidget>(u"forecastTable"_s); }
 
-  std::unique_ptr<QTemporaryDir> folder_;
-  std::unique_ptr<WindowHarness> harness_;
-
  private slots:
-  void init() {
-    folder_ = std::make_unique<QTemporaryDir>();
-    harness_ = std::make_unique<WindowHarness>(path(u"data"_s));
-    QVERIFY(harness_->start());
-  }
-
-  void cleanup() { harness_.reset(); }
-
   void aForecastForEveryPresetIsShownBeforeAnythingIsComputed() {
     QSignalSpy progress(&harness_->controller(), &app::ChatController::prefillProgress);
     harness_->window().openDocument(sampleDocumentPath());

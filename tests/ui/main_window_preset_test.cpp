@@ -4,7 +4,6 @@
 #include <QPushButton>
 #include <QSignalSpy>
 #include <QSpinBox>
-#include <QTemporaryDir>
 
 #include "ui/memory_strip.h"
 #include "window_harness.h"
@@ -13,7 +12,7 @@ using namespace Qt::StringLiterals;
 using namespace longhand;
 using namespace longhand::tests;
 
-class MainWindowPresetTest final : public QObject {
+class MainWindowPresetTest final : public WindowTest {
   Q_OBJECT
 
  private:
@@ -33,19 +32,7 @@ class MainWindowPresetTest final : public QObject {
     QCOMPARE(harness_->answerTo(questions_[0].question), questions_[0].answer);
   }
 
-  std::vector<SampleQuestion> questions_ = sampleQuestions();
-  std::unique_ptr<QTemporaryDir> folder_;
-  std::unique_ptr<WindowHarness> harness_;
-
  private slots:
-  void init() {
-    folder_ = std::make_unique<QTemporaryDir>();
-    harness_ = std::make_unique<WindowHarness>(folder_->path());
-    QVERIFY(harness_->start());
-  }
-
-  void cleanup() { harness_.reset(); }
-
   void everyPresetIsOfferedWithItsDescription() {
     const std::vector<app::PresetInfo> presets = harness_->controller().presets();
     QCOMPARE(chooser().count(), static_cast<int>(presets.size()));

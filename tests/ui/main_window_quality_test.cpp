@@ -9,7 +9,6 @@
 #include <QPushButton>
 #include <QSignalSpy>
 #include <QTableWidget>
-#include <QTemporaryDir>
 
 #include "ui/quality_words.h"
 #include "window_harness.h"
@@ -18,7 +17,7 @@ using namespace Qt::StringLiterals;
 using namespace longhand;
 using namespace longhand::tests;
 
-class MainWindowQualityTest final : public QObject {
+class MainWindowQualityTest final : public WindowTest {
   Q_OBJECT
 
  private:
@@ -34,19 +33,7 @@ class MainWindowQualityTest final : public QObject {
   }
   void check() { harness_->window().findChild<QAction*>(u"checkQualityAction"_s)->trigger(); }
 
-  std::vector<SampleQuestion> questions_ = sampleQuestions();
-  std::unique_ptr<QTemporaryDir> folder_;
-  std::unique_ptr<WindowHarness> harness_;
-
  private slots:
-  void init() {
-    folder_ = std::make_unique<QTemporaryDir>();
-    harness_ = std::make_unique<WindowHarness>(folder_->path());
-    QVERIFY(harness_->start());
-  }
-
-  void cleanup() { harness_.reset(); }
-
   // --- Check quality ----------------------------------------------------------------------------
 
   void theTableHasEveryPresetAndSaysWhatWasMeasured() {
@@ -203,8 +190,7 @@ class MainWindowQualityTest final : public QObject {
     QSignalSpy saved(&harness_->controller(), &app::ChatController::sessionSaved);
     QCOMPARE(harness_->answerTo(questions_[0].question), questions_[0].answer);
     QTRY_COMPARE_WITH_TIMEOUT(saved.size(), 1, kPatienceMs);
-    const QString path =
-        u"%1/sessions/%2.lhkv"_s.arg(folder_->path()).arg(saved[0][0].toLongLong());
+    const QString path = u"%1/sessions/%2.lhkv"_s.arg(dataFolder()).arg(saved[0][0].toLongLong());
     harness_.reset();
     QFile damaged(path);
     QVERIFY(damaged.open(QIODevice::ReadWrite));
@@ -212,7 +198,7 @@ class MainWindowQualityTest final : public QObject {
     damaged.write("damage");
     damaged.close();
 
-    harness_ = std::make_unique<WindowHarness>(folder_->path());
+    harness_ = std::make_unique<WindowHarness>(dataFolder());
     QVERIFY(harness_->start());
     QTRY_VERIFY_WITH_TIMEOUT(harness_->isShown(u"noticeBar"_s), kPatienceMs);
     QVERIFY2(label(u"noticeBarText"_s).startsWith(u"The saved cache of this chat could not"_s),

@@ -7,7 +7,6 @@
 #include <QMenu>
 #include <QSignalSpy>
 #include <QSplitter>
-#include <QTemporaryDir>
 
 #include "engine/error.h"
 #include "ui/composer.h"
@@ -18,7 +17,7 @@ using namespace Qt::StringLiterals;
 using namespace longhand;
 using namespace longhand::tests;
 
-class MainWindowSidebarTest final : public QObject {
+class MainWindowSidebarTest final : public WindowTest {
   Q_OBJECT
 
  private:
@@ -50,19 +49,7 @@ class MainWindowSidebarTest final : public QObject {
     QTRY_COMPARE(list().model()->rowCount(), 2);
   }
 
-  std::vector<SampleQuestion> questions_ = sampleQuestions();
-  std::unique_ptr<QTemporaryDir> folder_;
-  std::unique_ptr<WindowHarness> harness_;
-
  private slots:
-  void init() {
-    folder_ = std::make_unique<QTemporaryDir>();
-    harness_ = std::make_unique<WindowHarness>(folder_->path());
-    QVERIFY(harness_->start());
-  }
-
-  void cleanup() { harness_.reset(); }
-
   void chatsAreListedByTheirFirstQuestionNewestFirst() {
     QVERIFY(harness_->isShown(u"conversationListState"_s));
     makeTwoChats();
@@ -173,7 +160,7 @@ class MainWindowSidebarTest final : public QObject {
     harness_->window().resize(1111, 777);
     harness_->quit();
 
-    harness_ = std::make_unique<WindowHarness>(folder_->path());
+    harness_ = std::make_unique<WindowHarness>(dataFolder());
     QVERIFY(harness_->start());
     QCOMPARE(titles(), QStringList{title});
     QCOMPARE(harness_->controller().currentPreset(), u"balanced"_s);
@@ -221,7 +208,7 @@ class MainWindowSidebarTest final : public QObject {
 
   void aSecondInstanceOnTheSameDataIsRefused() {
     try {
-      WindowHarness second(folder_->path());
+      WindowHarness second(dataFolder());
       QFAIL("two programs write the same database");
     } catch (const engine::Error& error) {
       QVERIFY(error.code() == engine::ErrorCode::kDatabase);

@@ -4,7 +4,9 @@
 
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
+#include <QTemporaryDir>
 #include <QTest>
 
 #include "app/chat_controller.h"
@@ -68,6 +70,27 @@ class WindowHarness final {
  private:
   std::unique_ptr<app::ChatController> controller_;
   std::unique_ptr<ui::MainWindow> window_;
+};
+
+/// A test whose functions each get a data folder and a started window of their own.
+class WindowTest : public QObject {
+  Q_OBJECT
+
+ protected:
+  QString path(const QString& name) const { return folder_->filePath(name); }
+  QString dataFolder() const { return path(QStringLiteral("data")); }
+
+  std::vector<SampleQuestion> questions_ = sampleQuestions();
+  std::unique_ptr<QTemporaryDir> folder_;
+  std::unique_ptr<WindowHarness> harness_;
+
+ private slots:
+  void init() {
+    folder_ = std::make_unique<QTemporaryDir>();
+    harness_ = std::make_unique<WindowHarness>(dataFolder());
+    QVERIFY(harness_->start());
+  }
+  void cleanup() { harness_.reset(); }
 };
 
 }  // namespace longhand::tests
