@@ -62,8 +62,8 @@ std::unique_ptr<kernels::Backend> loadCudaBackend(const std::filesystem::path& p
   const std::filesystem::path file =
       plugin.empty() ? findPlugin() : std::filesystem::absolute(plugin, error);
   if (file.empty()) {
-    reason =
-        std::string("This installation has no CUDA plug-in (") + kernels::kCudaPluginFile + ").";
+    reason = std::string("This installation has no CUDA plug-in (") + kernels::kCudaPluginFile +
+             "). The installer builds it where an NVIDIA card and a CUDA toolkit are.";
     return nullptr;
   }
   if (!std::filesystem::exists(file, error)) {
