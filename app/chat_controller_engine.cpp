@@ -107,7 +107,10 @@ void ChatController::Impl::onModelLoaded(const ModelLoadedEvent& event) {
 
 void ChatController::Impl::onDeviceRestarted(const DeviceRestartedEvent& event) {
   // What is being computed is computed again; whatever else was in the cache is gone.
-  if ((!answer && !reading) || !event.isReady) cacheBelongsTo(0);
+  if ((!answer && !reading) || !event.isReady) {
+    cacheBelongsTo(0);
+    sessionTimer.start();  // it may have been kept on disk
+  }
   if (model) {
     model->backendDescription = event.backendDescription;
     model->whyNotDevice = event.whyNotDevice;

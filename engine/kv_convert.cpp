@@ -156,7 +156,7 @@ class KvCache::Impl::Repacker {
         }
       }
       if (const std::string fault = m_.backend.synchronize(); !fault.empty()) {
-        throw Error(ErrorCode::kDevice, "The processor failed: " + fault + ".",
+        throw Error(ErrorCode::kDevice, "The computation failed: " + fault + ".",
                     "Restart Longhand; if it happens again, restart the computer.");
       }
     } catch (...) {

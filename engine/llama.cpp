@@ -90,7 +90,7 @@ bool Llama::forward(KvCache& cache, const Chunk& chunk) {
   }
   if (!emitLogits(chunk)) return false;
   if (const std::string fault = backend_.synchronize(); !fault.empty()) {
-    throw Error(ErrorCode::kDevice, "The processor failed: " + fault + ".",
+    throw Error(ErrorCode::kDevice, "The computation failed: " + fault + ".",
                 "Restart Longhand; if it happens again, restart the computer.");
   }
   transaction.commit();

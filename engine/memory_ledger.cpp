@@ -74,7 +74,7 @@ Error outOfMemory(std::uint64_t neededBytes, std::uint64_t freeBytes) {
 
 void throwNoRoom(kernels::Backend& backend, std::uint64_t bytes) {
   if (const std::string fault = backend.synchronize(); !fault.empty()) {
-    throw Error(ErrorCode::kDevice, "The processor failed: " + fault + ".");
+    throw Error(ErrorCode::kDevice, "The computation failed: " + fault + ".");
   }
   throw outOfMemory(bytes, backend.memoryInfo().freeBytes);
 }

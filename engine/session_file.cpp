@@ -190,7 +190,7 @@ void requireNoFault(kernels::Backend& backend) {
   const std::string fault = backend.synchronize();
   if (!fault.empty()) {
     throw Error(ErrorCode::kDevice,
-                "The cache could not be copied from or to the device: " + fault);
+                "The cache could not be copied from or to the device: " + fault + ".");
   }
 }
 

@@ -21,6 +21,7 @@ class ChatDeviceTest : public QObject {
   void aCardThatIsMissingIsExplained();
   void anAnswerGoesOnAndOneSentenceIsSaid();
   void aCardThatStaysBrokenLeavesTheChatToTheCpu();
+  void aCardThatBreaksBetweenTwoQuestionsGetsItsCacheFromTheDisk();
   void aModelThatCannotBeLoadedAgainFailsTheAnswerAndKeepsTheChat();
 
  private:
@@ -112,6 +113,21 @@ void ChatDeviceTest::aCardThatStaysBrokenLeavesTheChatToTheCpu() {
   QCOMPARE(session->controller.model()->whyNotDevice, sentence);
   QVERIFY(
       !session->controller.model()->backendDescription.startsWith(QStringLiteral("CPU emulation")));
+}
+
+void ChatDeviceTest::aCardThatBreaksBetweenTwoQuestionsGetsItsCacheFromTheDisk() {
+  const auto session = start();
+  session->controller.applySessionSettings(true, qint64{1} << 30, 16);
+  QVERIFY(session->ask(tests::kQuestion1));
+  QVERIFY(session->waitFor(session->saved));
+
+  QVERIFY(session->ask(tests::kQuestion2));
+  plugin_->failures().copy = 1;  // while these words are being kept, a second later
+  QVERIFY(session->waitFor(session->restored));
+  QVERIFY(session->restored.front()[1].toLongLong() > 0);
+  QVERIFY(session->ask(tests::kQuestion1));
+  QVERIFY(session->lastMessage().statistics.reusedTokens > 0);
+  QVERIFY2(session->errors.isEmpty(), qPrintable(session->lastError()));
 }
 
 void ChatDeviceTest::aModelThatCannotBeLoadedAgainFailsTheAnswerAndKeepsTheChat() {
