@@ -125,9 +125,10 @@ void DeviceFaultTest::anAnswerGoesOnWhereverTheDeviceBreaks() {
   QCOMPARE(on.answer(), expected_);
   QCOMPARE(std::ssize(on.sentences), std::ptrdiff_t{1});
   QCOMPARE(on.sentence(),
-           QStringLiteral("CPU emulation, CUDA, compute capability 8.6 has failed (The processor "
-                          "failed: an illegal memory access was encountered) and was started "
-                          "again; what had been read is read again."));
+           QStringLiteral(
+               "CPU emulation, CUDA, compute capability 8.6 has failed (The "
+               "computation failed: an illegal memory access was encountered) and was started "
+               "again; what had been read is read again."));
   QCOMPARE(on.plugin.counters().nResets.load(), resets + 1);
   QVERIFY(on.isOnDevice());
   QCOMPARE(on.answer(), expected_);  // and works on
