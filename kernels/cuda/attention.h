@@ -41,17 +41,27 @@ bool canDecode(const AttentionJob& job);
 void launchDecodeAttention(const AttentionJob& job, const DecodeWorkspace& workspace,
                            const LaunchQueue& queue);
 
+/// What prefill attention goes by; made once by the backend.
+struct PrefillWorkspace {
+  float* partials = nullptr;        // [nPartialFloats], 16-byte aligned; may be used between calls
+  std::int64_t nPartialFloats = 0;  // 0: no history is split
+  int nMultiprocessors = 0;
+  bool hasLargeShared = false;  // two blocks of 106 KiB of shared memory on a multiprocessor
+};
+
 /// True for a head_dim of 64, 80, 96 or 128 and spans that are 16-byte aligned.
 bool canPrefill(const AttentionJob& job);
 
 /// Tiles of history, expanded in shared memory only, multiplied by tensor cores: queries, keys,
-/// values and probabilities are halves, sums are float. A block needs 71 KiB of shared memory with
-/// `hasLargeShared` (for devices where a multiprocessor holds two such blocks), else 37.
+/// values and probabilities are halves, sums are float. A block needs 106 KiB of shared memory with
+/// `hasLargeShared`, else 38. Where the rows are too few to fill the device, several blocks share
+/// a history of 1024 tokens or more, and a second launch merges what they found.
 ///
 /// Errors: queries, keys and values round once each (keys and values of codes: scale * code + min
 /// in one rounding), so a score of D products is off by about 2^-11 * scoreScale * sqrt(sum q^2
 /// k^2), and an output by another 2^-10 of the largest value. Numbers beyond 65504 count as 65504.
-void launchPrefillAttention(const AttentionJob& job, bool hasLargeShared, const LaunchQueue& queue);
+void launchPrefillAttention(const AttentionJob& job, const PrefillWorkspace& workspace,
+                            const LaunchQueue& queue);
 
 /// Any head_dim up to 256, any number of rows, any device. One warp a query and head.
 void launchPlainAttention(const AttentionJob& job, const LaunchQueue& queue);

@@ -3,223 +3,187 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/portability.h"
 #include "kernels/cuda/prefill_tiles.h"
+#include "kernels/cuda/prefill_warp.h"
 #include "kernels/cuda/warp.h"
 
 namespace longhand::kernels::cuda {
 namespace {
 
-constexpr int kWarps = kPrefillThreads / kWarpSize;
-constexpr int kStepTokens = 32;  // that pass through the softmax at once
-
-/// Sizes that a kernel is compiled for. A warp has 16 * kRowTiles query rows: with 32 it reads a
-/// tile half as often from shared memory, which is what limits mma.sync on devices with fast tensor
-/// cores; 16 leave room for two blocks where shared memory is small.
-template <int kDim, int kTiles>
-struct PrefillSizes {
-  static constexpr int kHeadDim = kDim;
-  static constexpr int kRowTiles = kTiles;
-  static constexpr int kTileTokens = 32 * kRowTiles;
-  static constexpr int kWarpRows = 16 * kRowTiles;
-  static constexpr int kRows = kWarps * kWarpRows;  // of a block
-  static constexpr int kStride = kHeadDim + kTilePadding;
-  static constexpr int kTransposedStride = kTileTokens + kTilePadding;
-  // Shared memory, in halves.
-  static constexpr int kQueryHalves = kRows * kStride;
-  static constexpr int kKeyHalves = kTileTokens * kStride;
-  static constexpr int kTransposedHalves = kHeadDim * kTransposedStride;
-  static constexpr int kValueHalves =
-      kKeyHalves > kTransposedHalves ? kKeyHalves : kTransposedHalves;
-  static constexpr int kSharedBytes = 2 * (kQueryHalves + kKeyHalves + kValueHalves);
+/// A tile that is on its way into a buffer.
+struct StagedTile {
+  TileFacts facts;
+  int keyNbits;    // 16 when the tile is exact
+  int valueNbits;  // likewise
+  bool hasMins;
 };
 
-/// What a tile of history is, beside its numbers in shared memory.
-struct TileFacts {
-  int nTokens;
-  int firstToken;  // of the chunk
-  bool isChunk;    // each row sees only the tokens up to its own
-  bool hasTransposedValues;
-};
-
-/// A warp's query rows: online softmax, outputs in registers. Lane l = 4 * g + q holds of each tile
-/// of 16 rows the rows g and g + 8, and there columns 2 * q and the next of each 8.
+/// A block's part of its kv head's history, tile by tile: pages, then spans, then the chunk up to
+/// what the block's last row sees. Of several splits each takes its share of both.
 template <class Sizes>
-struct PrefillWarp {
+struct HistoryWalk {
   static constexpr int kHeadDim = Sizes::kHeadDim;
-  static constexpr int kRowTiles = Sizes::kRowTiles;
-  static constexpr int kScoreTiles = kStepTokens / 8;
-  using Scores = float[kRowTiles][kScoreTiles][4];
+  static constexpr int kTileTokens = Sizes::kTileTokens;
 
-  const __half* queries;        // [kWarpRows, kStride]
-  const __half* keys;           // [kTileTokens, kStride]
-  const __half* values;         // as TileFacts says
-  float scoreFactor;            // scoreScale * log2(e)
-  int firstRow;                 // of the warp, among the kv head's rows
-  int nRows;                    // of the kv head
-  int perKvHead;                // rows of a query token
-  int chunkOffset;              // the chunk's token of row 0
-  float largest[kRowTiles][2];  // scores in powers of 2
-  float sum[kRowTiles][2];      // of this lane's columns
-  float output[kRowTiles][kHeadDim / 8][4];
+  const AttentionJob& job;
+  int kvHead;
+  int nCommonTokens;  // of the chunk, that the block's first row sees
+  int nChunkTokens;   // that its last row sees
+  int page = 0;
+  int endPage = 0;
+  int pageToken = 0;  // where the next tile starts in its page
+  int span = 0;
+  int spanToken = 0;    // likewise
+  int nExactTiles = 0;  // still to come
 
-  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
-
-  /// Tokens of a tile that a row of the warp sees; rows beyond the last see what the last does.
-  __device__ __forceinline__ int visibleTokens(const TileFacts& tile, int row) const {
-    if (!tile.isChunk) return tile.nTokens;
-    const int token = chunkOffset + min(firstRow + row, nRows - 1) / perKvHead;
-    return min(tile.nTokens, token + 1 - tile.firstToken);
+  __device__ HistoryWalk(const PrefillJob& prefill, int kvHeadIn, int firstRow)
+      : job(prefill.attention), kvHead(kvHeadIn) {
+    const int lastRow = min(firstRow + Sizes::kRows, prefill.nRows) - 1;
+    const auto offset = static_cast<int>(job.chunkOffset);
+    nCommonTokens = offset + firstRow / prefill.perKvHead + 1;
+    nChunkTokens = offset + lastRow / prefill.perKvHead + 1;
+    const auto split = static_cast<std::int64_t>(blockIdx.z);
+    const auto nSplits = static_cast<std::int64_t>(gridDim.z);
+    page = static_cast<int>(job.nPages * split / nSplits);
+    endPage = static_cast<int>(job.nPages * (split + 1) / nSplits);
+    int nTiles = 0;
+    for (int i = 0; i < job.exact.nSpans; ++i) nTiles += ceilDivide(tokensOf(i), kTileTokens);
+    int tile = static_cast<int>(nTiles * split / nSplits);
+    nExactTiles = static_cast<int>(nTiles * (split + 1) / nSplits) - tile;
+    while (tile > 0 && tile >= ceilDivide(tokensOf(span), kTileTokens)) {
+      tile -= ceilDivide(tokensOf(span++), kTileTokens);
+    }
+    spanToken = tile * kTileTokens;
   }
 
-  __device__ void start() {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        largest[m][half] = -INFINITY;
-        sum[m][half] = 0.0F;
-      }
-#pragma unroll
-      for (int n = 0; n < kHeadDim / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) output[m][n][i] = 0.0F;
-      }
-    }
+  __device__ bool isDone() const { return page >= endPage && nExactTiles <= 0; }
+
+  __device__ int tokensOf(int i) const {
+    return i + 1 == job.exact.nSpans ? nChunkTokens : static_cast<int>(job.exact.spans[i].nTokens);
   }
 
-  __device__ __forceinline__ void addTile(const TileFacts& tile) {
-    if (firstRow >= nRows) return;
-    const int mostVisible = visibleTokens(tile, Sizes::kWarpRows - 1);
-    const int leastVisible = visibleTokens(tile, 0);
-#pragma unroll 1
-    for (int first = 0; first < mostVisible; first += kStepTokens) {
-      Scores scores = {};
-      multiplyKeys(first, scores);
-      if (first + kStepTokens > leastVisible) hideTokens(tile, first, scores);
-      softmax(scores);
-      if (tile.hasTransposedValues) {
-        addValues<true>(first, scores);
-      } else {
-        addValues<false>(first, scores);
-      }
-    }
+  /// Starts to copy the next tile. There must be one.
+  __device__ __forceinline__ StagedTile stageNext(__half* keys, __half* values) {
+    const StagedTile tile = page < endPage ? stagePage(keys, values) : stageSpan(keys, values);
+    commitCopies();
+    return tile;
   }
 
-  __device__ __forceinline__ void multiplyKeys(int first, Scores& scores) const {
-    const int matrix = lane() / 8;  // whose row this lane passes to ldmatrix
-    const int row = lane() % 8;
-#pragma unroll
-    for (int k = 0; k < kHeadDim; k += 16) {
-      unsigned b[kScoreTiles / 2][4];
-#pragma unroll
-      for (int n = 0; n < kScoreTiles / 2; ++n) {
-        loadTiles<false>(b[n], keys + (first + n * 16 + matrix / 2 * 8 + row) * Sizes::kStride + k +
-                                   matrix % 2 * 8);
-      }
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
-        unsigned a[4];
-        loadTiles<false>(
-            a, queries + (m * 16 + matrix % 2 * 8 + row) * Sizes::kStride + k + matrix / 2 * 8);
-#pragma unroll
-        for (int n = 0; n < kScoreTiles; ++n) {
-          const unsigned pair[2] = {b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]};
-          multiplyTile(scores[m][n], a, pair);
-        }
-      }
+  __device__ __forceinline__ StagedTile stagePage(__half* keys, __half* values) {
+    const PageRef ref = job.pages[page];
+    const PageFormat& format = ref.format;
+    const PageParts parts = pageParts(format, job.nKvHeads, kHeadDim);
+    const int first = pageToken;
+    const int nTokens = min(kTileTokens, ref.nTokens - first);
+    const std::int64_t exactRow = std::int64_t{kvHead} * format.groupSize + first;
+    switch (format.keyNbits) {
+      case 8:
+        stageKeys<8>(ref, parts, first, nTokens, keys);
+        break;
+      case 4:
+        stageKeys<4>(ref, parts, first, nTokens, keys);
+        break;
+      case 2:
+        stageKeys<2>(ref, parts, first, nTokens, keys);
+        break;
+      default:
+        stageExact<kHeadDim, kTileTokens>(format.exactType, ref.data + parts.keyCodes, exactRow,
+                                          nTokens, keys);
     }
+    switch (format.valueNbits) {
+      case 8:
+        stageValues<8>(ref, parts, first, nTokens, values);
+        break;
+      case 4:
+        stageValues<4>(ref, parts, first, nTokens, values);
+        break;
+      case 2:
+        stageValues<2>(ref, parts, first, nTokens, values);
+        break;
+      default:
+        stageExact<kHeadDim, kTileTokens>(format.exactType, ref.data + parts.valueCodes, exactRow,
+                                          nTokens, values);
+    }
+    pageToken += kTileTokens;
+    if (pageToken >= ref.nTokens) {
+      pageToken = 0;
+      ++page;
+    }
+    return {{nTokens, 0, false, format.valueNbits != 16},
+            format.keyNbits,
+            format.valueNbits,
+            format.scheme == QuantScheme::kAsymmetric};
   }
 
-  __device__ __forceinline__ void hideTokens(const TileFacts& tile, int first,
-                                             Scores& scores) const {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int column = first + lane() % 4 * 2;
-        const int visible = visibleTokens(tile, m * 16 + half * 8 + lane() / 4);
-#pragma unroll
-        for (int n = 0; n < kScoreTiles; ++n) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            if (column + n * 8 + i >= visible) scores[m][n][2 * half + i] = -INFINITY;
-          }
-        }
-      }
-    }
+  template <int kNbits>
+  __device__ __forceinline__ void stageKeys(const PageRef& ref, const PageParts& parts, int first,
+                                            int nTokens, __half* keys) const {
+    stageCodes<kNbits, kTileTokens, kHeadDim>(
+        keySource<kNbits>(ref, parts, kvHead, kHeadDim, first), nTokens, kHeadDim, keys);
+  }
+  template <int kNbits>
+  __device__ __forceinline__ void stageValues(const PageRef& ref, const PageParts& parts, int first,
+                                              int nTokens, __half* values) const {
+    stageCodes<kNbits, kHeadDim, kTileTokens>(
+        valueSource<kNbits>(ref, parts, kvHead, kHeadDim, first), kHeadDim, nTokens, values);
   }
 
-  /// Scores become probabilities relative to the largest score so far. Every row has seen a token
-  /// by then: the chunk's first token is visible to all, and other tiles hide none.
-  __device__ __forceinline__ void softmax(Scores& scores) {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-      float factors[2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float top = -INFINITY;
-#pragma unroll
-        for (int n = 0; n < kScoreTiles; ++n) {
-          top = fmaxf(top, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-        }
-        top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
-        top = fmaxf(largest[m][half], top * scoreFactor);
-        factors[half] = exp2f(largest[m][half] - top);  // 0 at first
-        largest[m][half] = top;
-        float total = 0.0F;
-#pragma unroll
-        for (int n = 0; n < kScoreTiles; ++n) {
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            scores[m][n][i] = exp2f(scores[m][n][i] * scoreFactor - top);
-            total += scores[m][n][i];
-          }
-        }
-        sum[m][half] = sum[m][half] * factors[half] + total;
-      }
-      if (!__any_sync(kAllLanes, factors[0] != 1.0F || factors[1] != 1.0F)) continue;
-#pragma unroll
-      for (int n = 0; n < kHeadDim / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) output[m][n][i] *= factors[i / 2];
-      }
+  __device__ __forceinline__ StagedTile stageSpan(__half* keys, __half* values) {
+    const ExactSpan& from = job.exact.spans[span];
+    const bool isChunk = span + 1 == job.exact.nSpans;
+    const int first = spanToken;
+    const int nSpanTokens = tokensOf(span);
+    const int nTokens = min(kTileTokens, nSpanTokens - first);
+    const std::int64_t row = kvHead * from.tokenCapacity + first;
+    stageExact<kHeadDim, kTileTokens>(from.type, from.keys, row, nTokens, keys);
+    stageExact<kHeadDim, kTileTokens>(from.type, from.values, row, nTokens, values);
+    --nExactTiles;
+    spanToken += kTileTokens;
+    if (spanToken >= nSpanTokens) {
+      spanToken = 0;
+      ++span;
     }
+    const bool isCut = isChunk && first + nTokens > nCommonTokens;
+    return {{nTokens, first, isCut, false}, 16, 16, false};
   }
 
-  template <bool kTransposed>
-  __device__ __forceinline__ void addValues(int first, const Scores& scores) {
-    const int matrix = lane() / 8;
-    const int row = lane() % 8;
-#pragma unroll
-    for (int k = 0; k < kStepTokens; k += 16) {
-      unsigned a[kRowTiles][4];
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float(&tile)[4] = scores[m][k / 8 + i / 2];
-          a[m][i] = wordOfHalves(__floats2half2_rn(tile[i % 2 * 2], tile[i % 2 * 2 + 1]));
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < kHeadDim / 16; ++n) {
-        unsigned b[4];
-        if constexpr (kTransposed) {
-          loadTiles<false>(b, values + (n * 16 + matrix / 2 * 8 + row) * Sizes::kTransposedStride +
-                                  first + k + matrix % 2 * 8);
-        } else {
-          loadTiles<true>(b, values + (first + k + matrix % 2 * 8 + row) * Sizes::kStride + n * 16 +
-                                 matrix / 2 * 8);
-        }
-        const unsigned low[2] = {b[0], b[1]};
-        const unsigned high[2] = {b[2], b[3]};
-#pragma unroll
-        for (int m = 0; m < kRowTiles; ++m) {
-          multiplyTile(output[m][2 * n], a[m], low);
-          multiplyTile(output[m][2 * n + 1], a[m], high);
-        }
-      }
+  /// After stageNext(), once the tile's numbers are wanted; a barrier must follow.
+  __device__ __forceinline__ static void finish(const StagedTile& tile, __half* keys,
+                                                __half* values) {
+    waitCopies<0>();
+    switch (tile.keyNbits) {
+      case 8:
+        expandKeys<8>(tile, keys);
+        break;
+      case 4:
+        expandKeys<4>(tile, keys);
+        break;
+      case 2:
+        expandKeys<2>(tile, keys);
+        break;
+      default:
+        break;
     }
+    switch (tile.valueNbits) {
+      case 8:
+        expandValues<8>(tile, values);
+        break;
+      case 4:
+        expandValues<4>(tile, values);
+        break;
+      case 2:
+        expandValues<2>(tile, values);
+        break;
+      default:
+        break;
+    }
+  }
+  template <int kNbits>
+  __device__ __forceinline__ static void expandKeys(const StagedTile& tile, __half* keys) {
+    expandCodes<kNbits, kTileTokens, kHeadDim>(tile.hasMins, kHeadDim, keys);
+  }
+  template <int kNbits>
+  __device__ __forceinline__ static void expandValues(const StagedTile& tile, __half* values) {
+    expandCodes<kNbits, kHeadDim, kTileTokens>(tile.hasMins, tile.facts.nTokens, values);
   }
 };
 
@@ -228,131 +192,85 @@ struct PrefillWarp {
 template <class Sizes>
 struct PrefillBlock {
   static constexpr int kHeadDim = Sizes::kHeadDim;
-  static constexpr int kTileTokens = Sizes::kTileTokens;
+  using Warp = PrefillWarp<Sizes>;
 
-  const AttentionJob& job;
+  const PrefillJob& job;
   __half* shared;
   int kvHead;
-  int perKvHead;
-  std::int64_t firstRow;
-  std::int64_t nRows;  // of the kv head
+  int firstRow;
 
-  __device__ __half* queries() const { return shared; }
-  __device__ __half* keys() const { return shared + Sizes::kQueryHalves; }
-  __device__ __half* values() const { return keys() + Sizes::kKeyHalves; }
+  __device__ __half* keysOf(int buffer) const {
+    return shared + Sizes::kQueryHalves + buffer * Sizes::kBufferHalves;
+  }
+  __device__ __half* valuesOf(int buffer) const { return keysOf(buffer) + Sizes::kKeyHalves; }
 
   /// Offset of row's head in a row of queries or output.
-  __device__ std::int64_t offsetOf(std::int64_t row, std::int64_t stride) const {
-    const std::int64_t head = std::int64_t{kvHead} * perKvHead + row % perKvHead;
-    return row / perKvHead * stride + head * kHeadDim;
+  __device__ std::int64_t offsetOf(int row, std::int64_t stride) const {
+    const int head = kvHead * job.perKvHead + row % job.perKvHead;
+    return row / job.perKvHead * stride + head * kHeadDim;
   }
+  /// nullptr beyond the last row.
+  __device__ const float* queryOf(int row) const {
+    const MatrixView& queries = job.attention.queries;
+    return row < job.nRows ? queries.data + offsetOf(row, queries.stride) : nullptr;
+  }
+
   __device__ void loadQueries() const {
-    for (int row = static_cast<int>(threadIdx.x) / kWarpSize; row < Sizes::kRows; row += kWarps) {
-      const bool isInside = firstRow + row < nRows;
-      const float* const source =
-          isInside ? job.queries.data + offsetOf(firstRow + row, job.queries.stride) : nullptr;
-      for (int c = static_cast<int>(threadIdx.x) % kWarpSize; c < kHeadDim; c += kWarpSize) {
-        queries()[row * Sizes::kStride + c] = halfInRange(isInside ? source[c] : 0.0F);
+    for (int row = static_cast<int>(threadIdx.x) / kWarpSize; row < Sizes::kRows;
+         row += Sizes::kWarps) {
+      const float* const source = queryOf(firstRow + row);
+      for (int c = Warp::lane(); c < kHeadDim; c += kWarpSize) {
+        shared[row * Sizes::kStride + c] = halfInRange(source != nullptr ? source[c] : 0.0F);
+      }
+    }
+  }
+  __device__ void keepQueries(Warp& warp) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float* const source = queryOf(warp.firstRow + half * 8 + Warp::lane() / 4);
+#pragma unroll
+      for (int c = 0; c < kHeadDim; c += 8) {
+        const int channel = c + Warp::lane() % 4 * 2;
+        warp.kept[c / 16][c / 8 % 2 * 2 + half] =
+            source != nullptr ? packHalves(source[channel], source[channel + 1]) : 0U;
       }
     }
   }
 
-  __device__ void prepare(PrefillWarp<Sizes>& warp, int index) const {
-    constexpr float kLog2E = 1.44269504F;
-    const std::int64_t warpRow = firstRow + index * Sizes::kWarpRows;
-    warp.queries = queries() + index * Sizes::kWarpRows * Sizes::kStride;
-    warp.keys = keys();
-    warp.values = values();
-    warp.scoreFactor = job.scoreScale * kLog2E;
-    warp.firstRow = static_cast<int>(warpRow);
-    warp.nRows = static_cast<int>(nRows);
-    warp.perKvHead = perKvHead;
-    warp.chunkOffset = static_cast<int>(job.chunkOffset);
-    warp.start();
+  __device__ Warp makeWarp(int index) const {
+    Warp warp(job, shared + index * Sizes::kWarpRows * Sizes::kStride,
+              firstRow + index * Sizes::kWarpRows);
+    if constexpr (Sizes::kKeepsQueries) {
+      keepQueries(warp);
+    } else {
+      loadQueries();
+    }
+    return warp;
   }
 
-  __device__ __forceinline__ void expandPageKeys(const PageRef& page, const PageParts& parts,
-                                                 int first, int nTokens) const {
-    switch (page.format.keyNbits) {
-      case 8:
-        return expandKeys<8, kHeadDim, kTileTokens>(page, parts, kvHead, first, keys());
-      case 4:
-        return expandKeys<4, kHeadDim, kTileTokens>(page, parts, kvHead, first, keys());
-      case 2:
-        return expandKeys<2, kHeadDim, kTileTokens>(page, parts, kvHead, first, keys());
-      default:
-        return copyExactTile<kHeadDim, kTileTokens>(
-            page.format.exactType, page.data + parts.keyCodes,
-            std::int64_t{kvHead} * page.format.groupSize + first, nTokens, keys());
+  /// While a tile is multiplied, the next one is on its way. One barrier a tile: it ends the use of
+  /// one buffer and the expansion in the other.
+  __device__ void addAll(Warp& warp) const {
+    HistoryWalk<Sizes> walk(job, kvHead, firstRow);
+    if (walk.isDone()) return;
+    int buffer = 0;
+    StagedTile tile = walk.stageNext(keysOf(0), valuesOf(0));
+#pragma unroll 1
+    for (;;) {
+      walk.finish(tile, keysOf(buffer), valuesOf(buffer));
+      __syncthreads();
+      const TileFacts facts = tile.facts;
+      const bool isLast = walk.isDone();
+      if (!isLast) tile = walk.stageNext(keysOf(1 - buffer), valuesOf(1 - buffer));
+      warp.addTile(facts, keysOf(buffer), valuesOf(buffer));
+      if (isLast) return;
+      buffer = 1 - buffer;
     }
   }
 
-  __device__ __forceinline__ void expandPageValues(const PageRef& page, const PageParts& parts,
-                                                   int first, int nTokens) const {
-    switch (page.format.valueNbits) {
-      case 8:
-        return expandValues<8, kHeadDim, kTileTokens>(page, parts, kvHead, first, nTokens,
-                                                      values());
-      case 4:
-        return expandValues<4, kHeadDim, kTileTokens>(page, parts, kvHead, first, nTokens,
-                                                      values());
-      case 2:
-        return expandValues<2, kHeadDim, kTileTokens>(page, parts, kvHead, first, nTokens,
-                                                      values());
-      default:
-        return copyExactTile<kHeadDim, kTileTokens>(
-            page.format.exactType, page.data + parts.valueCodes,
-            std::int64_t{kvHead} * page.format.groupSize + first, nTokens, values());
-    }
-  }
-
-  __device__ __forceinline__ static void finishTile() {
-    commitCopies();
-    waitCopies<0>();
-    __syncthreads();
-  }
-
-  /// Pages, spans, then the chunk up to what the block's last row sees.
-  __device__ void addAll(PrefillWarp<Sizes>& warp) const {
-    PageRef next;
-    if (job.nPages > 0) next = job.pages[0];
-#pragma unroll 1
-    for (int i = 0; i < job.nPages; ++i) {
-      const PageRef page = next;
-      if (i + 1 < job.nPages) next = job.pages[i + 1];
-      const PageParts parts = pageParts(page.format, job.nKvHeads, kHeadDim);
-#pragma unroll 1
-      for (int first = 0; first < page.nTokens; first += kTileTokens) {
-        const int nTokens = min(kTileTokens, page.nTokens - first);
-        __syncthreads();  // the tile before has been used
-        expandPageKeys(page, parts, first, nTokens);
-        expandPageValues(page, parts, first, nTokens);
-        finishTile();
-        warp.addTile({nTokens, 0, false, page.format.valueNbits != 16});
-      }
-    }
-    const std::int64_t lastRow = min(firstRow + Sizes::kRows, nRows) - 1;
-    const int nChunkTokens = static_cast<int>(job.chunkOffset + lastRow / perKvHead + 1);
-#pragma unroll 1
-    for (int i = 0; i < job.exact.nSpans; ++i) {
-      const ExactSpan& span = job.exact.spans[i];
-      const bool isChunk = i + 1 == job.exact.nSpans;
-      const int nSpanTokens = isChunk ? nChunkTokens : static_cast<int>(span.nTokens);
-#pragma unroll 1
-      for (int first = 0; first < nSpanTokens; first += kTileTokens) {
-        const int nTokens = min(kTileTokens, nSpanTokens - first);
-        const std::int64_t row = kvHead * span.tokenCapacity + first;
-        __syncthreads();
-        copyExactTile<kHeadDim, kTileTokens>(span.type, span.keys, row, nTokens, keys());
-        copyExactTile<kHeadDim, kTileTokens>(span.type, span.values, row, nTokens, values());
-        finishTile();
-        warp.addTile({nTokens, first, isChunk, false});
-      }
-    }
-  }
-
-  __device__ void store(const PrefillWarp<Sizes>& warp, int index) const {
-    const int lane = PrefillWarp<Sizes>::lane();
+  __device__ void store(const Warp& warp) const {
+    const bool isWhole = gridDim.z == 1;
+    const std::int64_t partialRow = (std::int64_t{blockIdx.z} * gridDim.y + kvHead) * job.nRows;
 #pragma unroll
     for (int m = 0; m < Sizes::kRowTiles; ++m) {
 #pragma unroll
@@ -360,54 +278,127 @@ struct PrefillBlock {
         float sum = warp.sum[m][half];
         sum += __shfl_xor_sync(kAllLanes, sum, 1);
         sum += __shfl_xor_sync(kAllLanes, sum, 2);
-        const std::int64_t row = firstRow + index * Sizes::kWarpRows + m * 16 + half * 8 + lane / 4;
-        if (row >= nRows) continue;
-        float* const destination = job.output.data + offsetOf(row, job.output.stride);
-        const float factor = 1.0F / sum;
+        const int row = warp.firstRow + m * 16 + half * 8 + Warp::lane() / 4;
+        if (row >= job.nRows) continue;
+        const MatrixView& output = job.attention.output;
+        float* const destination = isWhole ? output.data + offsetOf(row, output.stride)
+                                           : job.partials + (partialRow + row) * (kHeadDim + 2);
+        const float factor = isWhole ? 1.0F / sum : 1.0F;
 #pragma unroll
         for (int n = 0; n < kHeadDim / 8; ++n) {
-          destination[n * 8 + lane % 4 * 2] = warp.output[m][n][2 * half] * factor;
-          destination[n * 8 + lane % 4 * 2 + 1] = warp.output[m][n][2 * half + 1] * factor;
+          const int channel = n * 8 + Warp::lane() % 4 * 2;
+          destination[channel] = warp.output[m][n][2 * half] * factor;
+          destination[channel + 1] = warp.output[m][n][2 * half + 1] * factor;
         }
+        if (isWhole || Warp::lane() % 4 != 0) continue;
+        destination[kHeadDim] = warp.largest[m][half];
+        destination[kHeadDim + 1] = sum;
       }
     }
   }
 };
 
-/// x: rows in groups of kRows, the last first, since those see most of the chunk; y: kv heads.
+/// x: rows in groups of kRows, the last first, since those see most of the chunk; y: kv heads; z:
+/// splits of the history.
 template <class Sizes>
 __global__ void __launch_bounds__(kPrefillThreads, 2)
-    prefillKernel(const __grid_constant__ AttentionJob job) {
+    prefillKernel(const __grid_constant__ PrefillJob job) {
   DYN_SHARED(__half, shared);
-  const int perKvHead = job.nHeads / job.nKvHeads;
-  const std::int64_t firstRow = std::int64_t{gridDim.x - 1 - blockIdx.x} * Sizes::kRows;
-  const PrefillBlock<Sizes> block{job,       shared,   static_cast<int>(blockIdx.y),
-                                  perKvHead, firstRow, job.queries.rows * perKvHead};
-  const int index = static_cast<int>(threadIdx.x) / kWarpSize;
-  block.loadQueries();
-  PrefillWarp<Sizes> warp;
-  block.prepare(warp, index);
+  const PrefillBlock<Sizes> block{job, shared, static_cast<int>(blockIdx.y),
+                                  static_cast<int>(gridDim.x - 1 - blockIdx.x) * Sizes::kRows};
+  PrefillWarp<Sizes> warp = block.makeWarp(static_cast<int>(threadIdx.x) / kWarpSize);
   block.addAll(warp);
-  block.store(warp, index);
+  block.store(warp);
 }
 
-template <int kHeadDim, int kRowTiles>
-void launchAs(const AttentionJob& job, const LaunchQueue& queue) {
-  using Sizes = PrefillSizes<kHeadDim, kRowTiles>;
+constexpr int kMergeThreads = 128;
+
+/// Joins what the splits left: one warp a query and head.
+__global__ void __launch_bounds__(kMergeThreads)
+    mergePrefillKernel(const __grid_constant__ PrefillJob job, int nSplits) {
+  const AttentionJob& attention = job.attention;
+  const int headDim = attention.headDim;
+  const std::int64_t nRows = job.nRows;
+  const std::int64_t index = (std::int64_t{blockIdx.x} * kMergeThreads + threadIdx.x) / kWarpSize;
+  if (index >= nRows * attention.nKvHeads) return;  // a whole warp, and no barrier follows
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const std::int64_t splitFloats = nRows * attention.nKvHeads * (headDim + 2);
+  const float* const partial = job.partials + index * (headDim + 2);
+  float top = partial[headDim];
+  for (int s = 1; s < nSplits; ++s) top = fmaxf(top, partial[s * splitFloats + headDim]);
+  float total = 0.0F;
+  for (int s = 0; s < nSplits; ++s) {
+    const float* const part = partial + s * splitFloats;
+    total += part[headDim + 1] * powerOfTwo(part[headDim] - top);
+  }
+  const std::int64_t row = index % nRows;
+  const std::int64_t head = index / nRows * job.perKvHead + row % job.perKvHead;
+  float* const destination =
+      attention.output.data + row / job.perKvHead * attention.output.stride + head * headDim;
+  for (int c = lane; c < headDim; c += kWarpSize) {
+    float x = 0.0F;
+    for (int s = 0; s < nSplits; ++s) {
+      const float* const part = partial + s * splitFloats;
+      x += part[c] * powerOfTwo(part[headDim] - top);
+    }
+    destination[c] = x / total;
+  }
+}
+
+/// Splits of the history for a grid of `nBlocks`: one where these fill the device, else the fewest
+/// that leave little of it idle.
+int splitsFor(std::int64_t nBlocks, const AttentionJob& job, const PrefillWorkspace& workspace) {
+  constexpr int kMostSplits = 64;
+  constexpr std::int64_t kLeastTokens = 512;  // of a split: enough to be worth its partial
+  constexpr double kGoodShare = 0.85;
+  std::int64_t nTokens = job.nPagedTokens + job.chunkOffset + job.queries.rows;
+  for (int i = 0; i + 1 < job.exact.nSpans; ++i) nTokens += job.exact.spans[i].nTokens;
+  const std::int64_t partialFloats = job.queries.rows * job.nHeads * (job.headDim + 2);
+  const auto most = static_cast<int>(std::min({std::int64_t{kMostSplits}, nTokens / kLeastTokens,
+                                               workspace.nPartialFloats / partialFloats}));
+  const std::int64_t atOnce = 2 * std::int64_t{workspace.nMultiprocessors};
+  int best = 1;
+  double bestShare = 0.0;  // of the device's time that its blocks use
+  for (int splits = 1; splits <= most && bestShare < kGoodShare; ++splits) {
+    const std::int64_t all = nBlocks * splits;
+    const double share =
+        static_cast<double>(all) / static_cast<double>(ceilDivide(all, atOnce) * atOnce);
+    if (share <= bestShare) continue;
+    best = splits;
+    bestShare = share;
+  }
+  return best;
+}
+
+template <class Sizes>
+void launchAs(const AttentionJob& attention, const PrefillWorkspace& workspace,
+              const LaunchQueue& queue) {
   const auto kernel = prefillKernel<Sizes>;
   queue.allowShared(reinterpret_cast<const void*>(kernel), Sizes::kSharedBytes);
-  const std::int64_t nRows = job.queries.rows * (job.nHeads / job.nKvHeads);
-  const dim3 grid(static_cast<unsigned>(ceilDivide<std::int64_t>(nRows, Sizes::kRows)),
-                  static_cast<unsigned>(job.nKvHeads));
+  constexpr float kLog2E = 1.44269504F;
+  const int perKvHead = attention.nHeads / attention.nKvHeads;
+  const auto nRows = static_cast<int>(attention.queries.rows) * perKvHead;
+  const int nRowBlocks = ceilDivide(nRows, Sizes::kRows);
+  const int nSplits =
+      splitsFor(std::int64_t{nRowBlocks} * attention.nKvHeads, attention, workspace);
+  const PrefillJob job{attention, workspace.partials, attention.scoreScale * kLog2E, perKvHead,
+                       nRows};
+  const dim3 grid(static_cast<unsigned>(nRowBlocks), static_cast<unsigned>(attention.nKvHeads),
+                  static_cast<unsigned>(nSplits));
   launch(kernel, grid, kPrefillThreads, Sizes::kSharedBytes, queue, job);
+  if (nSplits == 1) return;
+  constexpr int kWarps = kMergeThreads / kWarpSize;
+  const dim3 mergeGrid(static_cast<unsigned>(ceilDivide(nRows * attention.nKvHeads, kWarps)));
+  launch(mergePrefillKernel, mergeGrid, kMergeThreads, 0, queue, job, nSplits);
 }
 
 template <int kHeadDim>
-void launchSized(const AttentionJob& job, bool hasLargeShared, const LaunchQueue& queue) {
-  if (hasLargeShared) {
-    launchAs<kHeadDim, 2>(job, queue);
+void launchSized(const AttentionJob& job, const PrefillWorkspace& workspace,
+                 const LaunchQueue& queue) {
+  if (workspace.hasLargeShared) {
+    launchAs<PrefillSizes<kHeadDim, 2>>(job, workspace, queue);
   } else {
-    launchAs<kHeadDim, 1>(job, queue);
+    launchAs<PrefillSizes<kHeadDim, 1>>(job, workspace, queue);
   }
 }
 
@@ -427,18 +418,18 @@ bool canPrefill(const AttentionJob& job) {
       [](const ExactSpan& span) { return isAligned(span.keys) && isAligned(span.values); });
 }
 
-void launchPrefillAttention(const AttentionJob& job, bool hasLargeShared,
+void launchPrefillAttention(const AttentionJob& job, const PrefillWorkspace& workspace,
                             const LaunchQueue& queue) {
   if (job.queries.rows == 0) return;
   switch (job.headDim) {
     case 64:
-      return launchSized<64>(job, hasLargeShared, queue);
+      return launchSized<64>(job, workspace, queue);
     case 80:
-      return launchSized<80>(job, hasLargeShared, queue);
+      return launchSized<80>(job, workspace, queue);
     case 96:
-      return launchSized<96>(job, hasLargeShared, queue);
+      return launchSized<96>(job, workspace, queue);
     default:
-      return launchSized<128>(job, hasLargeShared, queue);
+      return launchSized<128>(job, workspace, queue);
   }
 }
 

@@ -197,7 +197,8 @@ class CudaBackend final : public Backend {
   DeviceMemory partials_;      // of decode attention
   DeviceMemory counters_;      // likewise
   DecodeWorkspace decode_;
-  DeviceMemory topMemory_;  // of top_
+  PrefillWorkspace prefill_;  // its partials are matmul's scratch
+  DeviceMemory topMemory_;    // of top_
   TopWorkspace top_;
   PinnedMemory topOnHost_;  // ScoredToken [kMostTopLogits]
   TiledMatmul tiledMatmul_;
@@ -205,8 +206,8 @@ class CudaBackend final : public Backend {
 };
 
 constexpr std::int64_t kIdsAtOnce = 4096;
-/// Compute capability 8.0, 9.0 and 10.0 have 163 KiB and more for a block, all others 99 or less.
-constexpr std::size_t kLargeSharedBytes = std::size_t{160} << 10U;
+/// Compute capability 9.0 and 10.x have 227 KiB for a block, 8.0 has 163, all others 99 or less.
+constexpr std::size_t kLargeSharedBytes = std::size_t{224} << 10U;
 constexpr std::size_t kHopperWorkspaceBytes = std::size_t{32} << 20U;
 constexpr std::size_t kIdsBytes = kIdsAtOnce * sizeof(std::int32_t);
 
@@ -230,6 +231,10 @@ bool CudaBackend::start(const TiledMatmulOptions& matmul, const StagingOptions& 
   decode_.partials = static_cast<float*>(static_cast<void*>(partials_.get()));
   decode_.finished = static_cast<unsigned*>(static_cast<void*>(counters_.get()));
   check(cudaMemsetAsync(counters_.get(), 0, kCounterBytes, stream_));
+  const std::span<std::byte> scratch = tiledMatmul_.scratch();
+  prefill_ = {static_cast<float*>(static_cast<void*>(scratch.data())),
+              std::ssize(scratch) / std::int64_t{sizeof(float)}, facts_.nMultiprocessors,
+              facts_.mostSharedBytes >= kLargeSharedBytes};
   top_.partials = static_cast<std::uint64_t*>(static_cast<void*>(topMemory_.get()));
   top_.best = static_cast<ScoredToken*>(static_cast<void*>(topMemory_.get() + kTopPartialBytes));
   top_.finished =
@@ -425,7 +430,7 @@ void CudaBackend::attend(const AttentionShape& shape, float scoreScale, const Ma
   if (canDecode(job)) {
     launchDecodeAttention(job, decode_, queue());
   } else if (canPrefill(job)) {
-    launchPrefillAttention(job, facts_.mostSharedBytes >= kLargeSharedBytes, queue());
+    launchPrefillAttention(job, prefill_, queue());
   } else {
     launchPlainAttention(job, queue());
   }

@@ -46,21 +46,23 @@ __host__ __device__ inline PageParts pageParts(const PageFormat& format, int nKv
   const bool hasMins = format.scheme == QuantScheme::kAsymmetric;
   PageParts parts;
   parts.valueGroupSize = group < headDim ? group : headDim;
-  parts.nValueGroups = ceilDivide(headDim, parts.valueGroupSize);
+  // Sizes of groups and of codes are powers of two: a division would cost some 20 instructions.
+  const int groupShift = group == 32 ? 5 : group == 64 ? 6 : 7;
+  parts.nValueGroups = group < headDim ? (headDim + group - 1) >> groupShift : 1;
   const auto aligned = [](int bytes) { return static_cast<std::uint32_t>((bytes + 63) / 64 * 64); };
   const int exactBytes = nKvHeads * group * headDim * (format.exactType == DataType::kF32 ? 4 : 2);
   std::uint32_t next = 0;
   if (format.keyNbits == 16) {
     next += aligned(exactBytes);
   } else {
-    parts.keyWords = ceilDivide(headDim, 32 / format.keyNbits);
+    parts.keyWords = (headDim * format.keyNbits + 31) / 32;
     next += aligned(nKvHeads * parts.keyWords * group * 4);
   }
   parts.valueCodes = next;
   if (format.valueNbits == 16) {
     next += aligned(exactBytes);
   } else {
-    parts.valueWords = group / (32 / format.valueNbits);
+    parts.valueWords = group * format.valueNbits / 32;
     next += aligned(nKvHeads * parts.valueWords * headDim * 4);
   }
   if (format.keyNbits != 16) {

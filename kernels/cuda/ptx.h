@@ -58,6 +58,18 @@ __device__ __forceinline__ void loadTiles(unsigned (&result)[4], const void* row
 #endif
 }
 
+/// 2^x within 2^-22 of it, and 0 below 2^-126: one instruction, where exp2f needs four to keep
+/// subnormal results.
+__device__ __forceinline__ float powerOfTwo(float x) {
+#ifdef LONGHAND_CUDA_ON_CPU
+  return cuda_on_cpu::powerOfTwo(x);
+#else
+  float result;
+  asm("ex2.approx.ftz.f32 %0,%1;\n" : "=f"(result) : "f"(x));
+  return result;
+#endif
+}
+
 /// Copies 16 bytes to shared memory in the background; the last 16 - sourceBytes become zeros.
 /// Both addresses are 16-byte aligned.
 __device__ __forceinline__ void copyAsync16(void* destination, const void* source,
@@ -80,6 +92,20 @@ __device__ __forceinline__ void copyAsync16(void* destination, const void* sourc
     }
   }
   *static_cast<uint4*>(destination) = copied;
+#endif
+}
+
+/// The same of whole pieces at constant distances from two addresses, which cost no instructions.
+template <int kDestinationBytes, int kSourceBytes>
+__device__ __forceinline__ void copyAsync16At(void* destination, const void* source) {
+#if !defined(LONGHAND_CUDA_ON_CPU) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800)
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(destination));
+  asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%3], 16;\n" ::"r"(address), "l"(source),
+               "n"(kDestinationBytes), "n"(kSourceBytes)
+               : "memory");
+#else
+  copyAsync16(static_cast<unsigned char*>(destination) + kDestinationBytes,
+              static_cast<const unsigned char*>(source) + kSourceBytes);
 #endif
 }
 

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/device_buffer.h"
@@ -37,6 +38,8 @@ class TiledMatmul {
 
   /// Bytes of device memory it holds.
   std::size_t bytes() const { return scratchBytes_ + workspaceBytes_; }
+  /// Its scratch, free for others on its stream between two products.
+  std::span<std::byte> scratch() const { return {scratch_.get(), scratchBytes_}; }
   bool usesCublas() const { return cublas_ != nullptr; }
   Cublas* cublas() const { return cublas_.get(); }  // or nullptr
   /// False for rows so long that a tile holds none of them.

@@ -79,6 +79,10 @@ inline float __fdiv_rn(float a, float b) { return a / b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
+namespace longhand::cuda_on_cpu {
+/// ex2.approx.ftz.f32, but rounded to the nearest.
+inline float powerOfTwo(float x) { return x < -126.0F ? 0.0F : std::exp2(x); }
+}  // namespace longhand::cuda_on_cpu
 inline float __saturatef(float x) { return x > 0.0F ? (x < 1.0F ? x : 1.0F) : 0.0F; }
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }

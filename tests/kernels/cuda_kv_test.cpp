@@ -9,6 +9,8 @@
 #include "kernels/checks/attention_check.h"
 #include "kernels/checks/kv_scene.h"
 #include "kernels/checks/kv_store_check.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/cuda_on_cpu/device_memory.h"
 #include "tests/cuda_on_cpu/options.h"
 #include "tests/kernels/test_backends.h"
 
@@ -51,6 +53,10 @@ class CudaKvTest : public QObject {
   void prefillOfEveryShapeEqualsTheSlowTwin();
   void prefillWithLargeSharedMemoryEqualsTheSlowTwin_data() { addEmulatedBackends(); }
   void prefillWithLargeSharedMemoryEqualsTheSlowTwin();
+  void fewRowsBehindALongHistoryShareItOut_data() { addEmulatedBackends(); }
+  void fewRowsBehindALongHistoryShareItOut();
+  void rowsThatSeeNothingOfASplitAreRight_data() { addEmulatedBackends(); }
+  void rowsThatSeeNothingOfASplitAreRight();
   void largeScoresDoNotOverflow_data() { addEmulatedBackends(); }
   void largeScoresDoNotOverflow();
 };
@@ -275,6 +281,68 @@ void CudaKvTest::prefillWithLargeSharedMemoryEqualsTheSlowTwin() {
     scene.setChunk(DataType::kF16, 75, 75);
     const double ratio = errorRatio(scene, backend, 70, 5);
     QVERIFY2(ratio <= 1.0, (std::to_string(headDim) + ": " + std::to_string(ratio)).c_str());
+  }
+}
+
+// The emulated device has 4 multiprocessors, so room for 8 blocks of prefill.
+void CudaKvTest::fewRowsBehindALongHistoryShareItOut() {
+  struct Shape {
+    std::int64_t nKvHeads;
+    std::int64_t nRows;  // two queries a kv head and row
+    int nPages;          // of 128 tokens
+    bool hasLargeShared;
+    int nLaunches;
+  };
+  constexpr Shape kShapes[] = {
+      {1, 20, 12, false, 2},  // 1 block, 3 splits of 512 tokens or more
+      {2, 40, 9, false, 2},   // 4 blocks
+      {1, 40, 12, true, 2},   // 1 block of 128 rows
+      {1, 20, 7, false, 1},   // no 1024 tokens
+      {7, 20, 9, false, 1},   // 7 blocks are enough
+  };
+  for (const Shape& shape : kShapes) {
+    longhand::cuda_on_cpu::Options options = longhand::cuda_on_cpu::options;
+    if (shape.hasLargeShared) options.largestSharedBytes = std::size_t{227} << 10U;
+    const longhand::cuda_on_cpu::ScopedOptions scope(options);
+    LONGHAND_FETCH_BACKEND();
+    KvScene scene({2 * shape.nKvHeads, shape.nKvHeads, 64}, 41);
+    constexpr int kNbits[] = {4, 2, 16, 8};
+    for (int i = 0; i < shape.nPages; ++i) {
+      const bool isShort = i == 3;
+      scene.addPage(pageFormat(kNbits[i % 4], kNbits[(i + 1) % 4], 128), isShort ? 77 : 128);
+    }
+    scene.addSpan(DataType::kF16, 37, 40);
+    scene.setChunk(DataType::kF16, shape.nRows + 3, shape.nRows + 3);
+    auto& nLaunches = longhand::cuda_on_cpu::emulatedDevice().counters.nLaunches;
+    const int before = nLaunches;
+    const double ratio = errorRatio(scene, backend, shape.nRows, 3);
+    QVERIFY2(ratio <= 1.0, (std::to_string(shape.nKvHeads) + " x " + std::to_string(shape.nRows) +
+                            ": " + std::to_string(ratio))
+                               .c_str());
+    QCOMPARE(nLaunches - before, shape.nLaunches);
+  }
+}
+
+void CudaKvTest::rowsThatSeeNothingOfASplitAreRight() {
+  LONGHAND_FETCH_BACKEND();  // for its schedule: it has too little scratch for so many partials
+  CudaOptions options;
+  options.matmul = {.scratchBytes = std::size_t{1} << 20U, .usesCublas = false};
+  std::string reason;
+  const auto large = createCudaBackend(options, reason);
+  QVERIFY2(large != nullptr, reason.c_str());
+  // 17 blocks of 64 rows fill three rounds of 8 badly, 34 fill five. The first block's second split
+  // begins with token 32: its second warp has rows from token 21 on, which see nothing of it, and
+  // rows up to token 36, which do.
+  constexpr std::int64_t kRows = 1030;
+  constexpr std::int64_t kOffset = 5;
+  KvScene scene({1, 1, 64}, 43);
+  scene.setChunk(DataType::kF16, kOffset + kRows, kOffset + kRows);
+  auto& nLaunches = longhand::cuda_on_cpu::emulatedDevice().counters.nLaunches;
+  for (Backend* const each : {&backend, large.get()}) {
+    const int before = nLaunches;
+    const double ratio = errorRatio(scene, *each, kRows, kOffset);
+    QVERIFY2(ratio <= 1.0, std::to_string(ratio).c_str());
+    QCOMPARE(nLaunches - before, each == &backend ? 1 : 2);
   }
 }
 
