@@ -14,7 +14,7 @@
 #include "engine/backend_factory.h"
 #include "engine/cli/bench_statistics.h"
 #include "engine/cli/output.h"
-#include "engine/cli/random_floats.h"
+#include "engine/cli/random_inputs.h"
 #include "engine/error.h"
 #include "engine/kv_arena.h"
 #include "engine/llama.h"
@@ -131,8 +131,6 @@ class KernelBench {
   void measureCache(const NamedCache& cache);
   void measureAttention(const NamedCache& cache, std::int64_t depth, std::int64_t nTokens);
   void measurePacking(const NamedCache& cache);
-  ExactSpan randomSpan(const BackendBuffer& memory, kernels::DataType type, std::int64_t nTokens);
-  std::size_t exactBytes(kernels::DataType type, std::int64_t nTokens) const;
 
   const BenchOptions& options_;
   InterruptScope scope_;
@@ -158,11 +156,15 @@ void KernelBench::measureMatrices() {
   config.nLayers = nPassesOver(layerBytes, config_.nLayers);
   const auto model =
       makeRandomModel(config, options_.model.weightFormat(), 1, *backend_, ledger_, scope_.stop());
-  for (const std::int64_t nTokens : {1, 4, 8}) {
+  constexpr std::array<std::int64_t, 3> kFewTokens = {1, 4, 8};
+  for (const std::int64_t nTokens : kFewTokens) {
     measureLayers(*model, nTokens);
     measureHead(*model, nTokens);
   }
-  if (options_.prefillTokens > 0) measureLayers(*model, options_.prefillTokens);
+  const std::int64_t many = options_.prefillTokens;
+  if (many > 0 && std::ranges::find(kFewTokens, many) == kFewTokens.end()) {
+    measureLayers(*model, many);
+  }
 }
 
 /// All matrices of all layers in turn, as in a step, each kind timed for itself.
@@ -266,22 +268,6 @@ void KernelBench::measureCache(const NamedCache& cache) {
   if (cache.config.keyNbits < 16 || cache.config.valueNbits < 16) measurePacking(cache);
 }
 
-/// Chunk tokens as attention sees them: `memory` is of exactBytes(nTokens).
-ExactSpan KernelBench::randomSpan(const BackendBuffer& memory, kernels::DataType type,
-                                  std::int64_t nTokens) {
-  const std::int64_t cols = shape_.nKvHeads * shape_.headDim;
-  const ExactSpan span{type, memory.data(), memory.data() + memory.sizeBytes() / 2, nTokens,
-                       nTokens};
-  const RandomFloats rows(*backend_, ledger_, nTokens, cols);
-  backend_->storeExact(shape_, rows.view(cols), rows.view(cols), span, 0);
-  wait();
-  return span;
-}
-
-std::size_t KernelBench::exactBytes(kernels::DataType type, std::int64_t nTokens) const {
-  return 2 * kernels::bytesOf(type, shape_.nKvHeads * shape_.headDim * nTokens);
-}
-
 /// `nTokens` queries behind `depth` cached tokens, in as many layers as no cache holds (for one
 /// query) or in one.
 void KernelBench::measureAttention(const NamedCache& cache, std::int64_t depth,
@@ -297,8 +283,8 @@ void KernelBench::measureAttention(const NamedCache& cache, std::int64_t depth,
   const RandomFloats queries(*backend_, ledger_, nTokens, cols);
   const RandomFloats output(*backend_, ledger_, nTokens, cols);
   const BackendBuffer memory(*backend_, ledger_, MemoryCategory::kWorkspace,
-                             exactBytes(config.exactType, nTokens));
-  const ExactSpan chunk = randomSpan(memory, config.exactType, nTokens);
+                             exactBytes(shape_, config.exactType, nTokens));
+  const ExactSpan chunk = randomSpan(*backend_, ledger_, shape_, config.exactType, memory, nTokens);
   const float scale = 1.0F / std::sqrt(static_cast<float>(shape_.headDim));
 
   KernelRow row;
@@ -325,12 +311,14 @@ void KernelBench::measurePacking(const NamedCache& cache) {
   const kernels::PageFormat format = cache.config.pageFormat(cache.config.firstLayers);
   const std::size_t pageBytes =
       kernels::pageLayout(format, shape_.nKvHeads, shape_.headDim).totalBytes;
-  const double sourceBytes = static_cast<double>(exactBytes(format.exactType, format.groupSize));
+  const double sourceBytes =
+      static_cast<double>(exactBytes(shape_, format.exactType, format.groupSize));
   const std::int64_t nPages = nPassesOver(sourceBytes, 1024);
   const std::int64_t nTokens = nPages * format.groupSize;
   const BackendBuffer memory(*backend_, ledger_, MemoryCategory::kWorkspace,
-                             exactBytes(format.exactType, nTokens));
-  const ExactSpan source = randomSpan(memory, format.exactType, nTokens);
+                             exactBytes(shape_, format.exactType, nTokens));
+  const ExactSpan source =
+      randomSpan(*backend_, ledger_, shape_, format.exactType, memory, nTokens);
   const BackendBuffer pages(*backend_, ledger_, MemoryCategory::kWorkspace,
                             static_cast<std::size_t>(nPages) * pageBytes);
   KernelRow row;

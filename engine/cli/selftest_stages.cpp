@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/cli/options.h"
-#include "engine/cli/random_floats.h"
+#include "engine/cli/random_inputs.h"
 #include "engine/cli/selftest_parts.h"
 #include "engine/error.h"
 #include "engine/kv_cache.h"
@@ -80,11 +81,6 @@ class StagePart {
   void measureDepth(std::int64_t depth);
   void measureAttention(int keyNbits, int valueNbits, std::int64_t depth, std::int64_t nTokens);
   void measurePacking(int nbits, kernels::QuantSolver solver);
-  ExactSpan randomSpan(const BackendBuffer& memory, std::int64_t nTokens);
-  std::size_t exactBytes(std::int64_t nTokens) const {
-    return 2 *
-           kernels::bytesOf(kernels::DataType::kF16, shape_.nKvHeads * shape_.headDim * nTokens);
-  }
   /// How many runs over `bytes` no cache holds.
   std::int64_t nOver(double bytes, std::int64_t most) const {
     const double passes = std::ceil(static_cast<double>(workingSet_) / std::max(bytes, 1.0));
@@ -173,8 +169,7 @@ void StagePart::measureWeights(WeightFormat format) {
                   " layers");
   const auto model = makeRepeatedModel(config, format, 1, backend_, ledger_, run_.stop);
   const double seconds = 6.0 * run_.options.secondsEach;
-  for (const std::int64_t nTokens :
-       {std::int64_t{1}, std::int64_t{4}, std::int64_t{8}, run_.options.prefillTokens}) {
+  for (const std::int64_t nTokens : std::set<std::int64_t>{1, 4, 8, run_.options.prefillTokens}) {
     const std::string what = name + " products of " + std::to_string(nTokens) + " tokens";
     if (nTokens > 0 && run_.hasTimeFor(what, seconds)) measureMatrices(*model, name, nTokens);
   }
@@ -288,17 +283,6 @@ void StagePart::measureDepth(std::int64_t depth) {
   }
 }
 
-/// Chunk tokens as attention sees them: `memory` is of exactBytes(nTokens).
-ExactSpan StagePart::randomSpan(const BackendBuffer& memory, std::int64_t nTokens) {
-  const std::int64_t cols = shape_.nKvHeads * shape_.headDim;
-  const ExactSpan span{kernels::DataType::kF16, memory.data(),
-                       memory.data() + memory.sizeBytes() / 2, nTokens, nTokens};
-  const RandomFloats rows(backend_, ledger_, nTokens, cols);
-  backend_.storeExact(shape_, rows.view(cols), rows.view(cols), span, 0);
-  run_.wait();
-  return span;
-}
-
 /// `nTokens` queries behind `depth` tokens: one in as many layers as no cache holds, several in
 /// one.
 void StagePart::measureAttention(int keyNbits, int valueNbits, std::int64_t depth,
@@ -311,8 +295,10 @@ void StagePart::measureAttention(int keyNbits, int valueNbits, std::int64_t dept
   const std::int64_t cols = shape_.nHeads * shape_.headDim;
   const RandomFloats queries(backend_, ledger_, nTokens, cols);
   const RandomFloats output(backend_, ledger_, nTokens, cols);
-  const BackendBuffer memory(backend_, ledger_, MemoryCategory::kWorkspace, exactBytes(nTokens));
-  const ExactSpan chunk = randomSpan(memory, nTokens);
+  const BackendBuffer memory(backend_, ledger_, MemoryCategory::kWorkspace,
+                             exactBytes(shape_, kernels::DataType::kF16, nTokens));
+  const ExactSpan chunk =
+      randomSpan(backend_, ledger_, shape_, kernels::DataType::kF16, memory, nTokens);
   const float scale = 1.0F / std::sqrt(static_cast<float>(shape_.headDim));
 
   Stage stage{nTokens > 1 ? "prefill attention" : "decode attention",
@@ -345,12 +331,15 @@ void StagePart::measurePacking(int nbits, kernels::QuantSolver solver) {
   const kernels::PageFormat format = selftestCache(nbits, nbits).pageFormat(0);
   const std::size_t pageBytes =
       kernels::pageLayout(format, shape_.nKvHeads, shape_.headDim).totalBytes;
-  const auto sourceBytes = static_cast<double>(exactBytes(format.groupSize));
+  const auto sourceBytes =
+      static_cast<double>(exactBytes(shape_, kernels::DataType::kF16, format.groupSize));
   run_.unlessTooLarge("packing " + name, [&] {
     const std::int64_t nPages = nOver(sourceBytes, 128);
     const std::int64_t nTokens = nPages * format.groupSize;
-    const BackendBuffer memory(backend_, ledger_, MemoryCategory::kWorkspace, exactBytes(nTokens));
-    const ExactSpan source = randomSpan(memory, nTokens);
+    const BackendBuffer memory(backend_, ledger_, MemoryCategory::kWorkspace,
+                               exactBytes(shape_, kernels::DataType::kF16, nTokens));
+    const ExactSpan source =
+        randomSpan(backend_, ledger_, shape_, kernels::DataType::kF16, memory, nTokens);
     const BackendBuffer pages(backend_, ledger_, MemoryCategory::kWorkspace,
                               static_cast<std::size_t>(nPages) * pageBytes);
     emit(

@@ -2,6 +2,7 @@
 // Softmax attention over pages and exact spans; shapes as in kernels/backend.h.
 
 #include "kernels/cuda/launch_queue.h"
+#include "kernels/cuda/own_memory.h"
 #include "kernels/cuda/span_list.h"
 #include "kernels/kv_types.h"
 
@@ -32,7 +33,6 @@ struct DecodeWorkspace {
 
 /// Queries of a kv head (rows * nHeads / nKvHeads) up to which decode attention pays.
 inline constexpr int kMostDecodeQueries = 32;
-inline constexpr int kMostDecodeCounters = 65536;
 
 /// True for up to kMostDecodeQueries and a head_dim of 8, 16, ..., 256.
 bool canDecode(const AttentionJob& job);

@@ -16,6 +16,7 @@
 #include "kernels/cuda/kv_exact.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/nvml.h"
+#include "kernels/cuda/own_memory.h"
 #include "kernels/cuda/pack_page.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/cuda/step_graph.h"
@@ -47,11 +48,6 @@ class SharedContext {
   }
 };
 
-constexpr std::size_t kTopBytes = kMostTopLogits * sizeof(ScoredToken);
-constexpr std::size_t kTopPartialBytes =
-    std::size_t{kMostTopBlocks} * kMostTopLogits * sizeof(std::uint64_t);
-constexpr std::size_t kTopWorkspaceBytes = kTopPartialBytes + kTopBytes + sizeof(unsigned);
-
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaOptions& options, std::unique_ptr<SharedContext> context,
@@ -76,9 +72,12 @@ class CudaBackend final : public Backend {
   std::size_t allocationGranularity() const override { return std::size_t{2} << 20U; }
   double operationsPerSecond() const override;
   MachineRates measureRates() override {
-    const MachineRates rates = measureDeviceRates(tiledMatmul_.cublas(), operationsPerSecond(),
-                                                  facts_.nMultiprocessors, queue());
+    MachineRates rates = measureDeviceRates(tiledMatmul_.cublas(), operationsPerSecond(),
+                                            facts_.nMultiprocessors, queue());
     checkLaunch();
+    rates.computeMajor = facts_.major;
+    rates.nMultiprocessors = facts_.nMultiprocessors;
+    rates.clockHz = facts_.clockHz;
     return rates;
   }
 
@@ -205,24 +204,17 @@ class CudaBackend final : public Backend {
   StepGraph step_;
 };
 
-constexpr std::int64_t kIdsAtOnce = 4096;
 /// Compute capability 9.0 and 10.x have 227 KiB for a block, 8.0 has 163, all others 99 or less.
 constexpr std::size_t kLargeSharedBytes = std::size_t{224} << 10U;
-constexpr std::size_t kHopperWorkspaceBytes = std::size_t{32} << 20U;
-constexpr std::size_t kIdsBytes = kIdsAtOnce * sizeof(std::int32_t);
 
 bool CudaBackend::start(const TiledMatmulOptions& matmul, const StagingOptions& staging) {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   ids_ = allocateDevice(kIdsBytes);
   argmaxResult_ = allocateDevice(sizeof(std::int32_t));
-  // Four blocks of decode attention on each multiprocessor, and the parts of 8 queries from each.
-  constexpr int kBlocksOnMultiprocessor = 4;
-  constexpr std::int64_t kPartialFloats = 8 * (128 + 2);
-  constexpr std::size_t kCounterBytes = kMostDecodeCounters * sizeof(unsigned);
-  decode_.nBlocks = kBlocksOnMultiprocessor * facts_.nMultiprocessors;
-  decode_.nPartialFloats = decode_.nBlocks * kPartialFloats;
+  decode_.nBlocks = kDecodeBlocksOnMultiprocessor * facts_.nMultiprocessors;
+  decode_.nPartialFloats = decode_.nBlocks * kDecodePartialFloats;
   partials_ = allocateDevice(static_cast<std::size_t>(decode_.nPartialFloats) * sizeof(float));
-  counters_ = allocateDevice(kCounterBytes);
+  counters_ = allocateDevice(kDecodeCounterBytes);
   topMemory_ = allocateDevice(kTopWorkspaceBytes);
   if (topMemory_ == nullptr || ids_ == nullptr || argmaxResult_ == nullptr ||
       partials_ == nullptr || counters_ == nullptr || !tiledMatmul_.start(matmul, stream_)) {
@@ -230,7 +222,7 @@ bool CudaBackend::start(const TiledMatmulOptions& matmul, const StagingOptions& 
   }
   decode_.partials = static_cast<float*>(static_cast<void*>(partials_.get()));
   decode_.finished = static_cast<unsigned*>(static_cast<void*>(counters_.get()));
-  check(cudaMemsetAsync(counters_.get(), 0, kCounterBytes, stream_));
+  check(cudaMemsetAsync(counters_.get(), 0, kDecodeCounterBytes, stream_));
   const std::span<std::byte> scratch = tiledMatmul_.scratch();
   prefill_ = {static_cast<float*>(static_cast<void*>(scratch.data())),
               std::ssize(scratch) / std::int64_t{sizeof(float)}, facts_.nMultiprocessors,
@@ -242,9 +234,7 @@ bool CudaBackend::start(const TiledMatmulOptions& matmul, const StagingOptions& 
   check(cudaMemsetAsync(top_.finished, 0, sizeof(unsigned), stream_));
   topOnHost_ = allocatePinned(kTopBytes);
   staging_.start(staging, stream_);
-  ownBytes_ = kIdsBytes + kTopWorkspaceBytes + sizeof(std::int32_t) + kCounterBytes +
-              tiledMatmul_.bytes() +
-              static_cast<std::size_t>(decode_.nPartialFloats) * sizeof(float);
+  ownBytes_ = ownDeviceBytes(facts_.nMultiprocessors, tiledMatmul_.bytes());
   allocatedBytes_ += ownBytes_;
   return fault_.empty();
 }
@@ -451,8 +441,7 @@ std::unique_ptr<Backend> createCudaBackend(const CudaOptions& options, std::stri
   auto backend =
       std::make_unique<CudaBackend>(options, std::move(context), std::move(nvml), std::move(facts));
   TiledMatmulOptions matmul = options.matmul;
-  if (isHopperOrNewer)
-    matmul.workspaceBytes = std::max(matmul.workspaceBytes, kHopperWorkspaceBytes);
+  if (isHopperOrNewer) matmul.workspaceBytes = std::max(matmul.workspaceBytes, kHopperCublasBytes);
   if (!backend->start(matmul, options.staging)) {
     reason = name + " has no memory left.";
     return nullptr;

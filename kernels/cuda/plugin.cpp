@@ -1,5 +1,7 @@
 #include "kernels/cuda/plugin.h"
 
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -7,13 +9,26 @@
 
 #include "kernels/cuda/cuda_backend.h"
 
+namespace {
+
+/// The file that this code was loaded from.
+std::string ownFile() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&ownFile), &info) == 0 || info.dli_fname == nullptr) {
+    return longhand::kernels::kCudaPluginFile;
+  }
+  return info.dli_fname;
+}
+
+}  // namespace
+
 extern "C" __attribute__((visibility("default"))) longhand::kernels::Backend*
 longhandCreateCudaBackend(const char* stamp, int device, char* reason, std::size_t reasonBytes) {
   using namespace longhand::kernels;
   if (std::strcmp(stamp, kCudaPluginStamp) != 0) {
     std::snprintf(reason, reasonBytes,
                   "%s belongs to another version of Longhand (\"%s\", not \"%s\").",
-                  kCudaPluginFile, kCudaPluginStamp, stamp);
+                  ownFile().c_str(), kCudaPluginStamp, stamp);
     return nullptr;
   }
   try {

@@ -11,8 +11,8 @@
 
 namespace longhand::kernels {
 
-/// Raise it with every change of kernels/backend.h, kernels/types.h or kernels/kv_types.h.
-#define LONGHAND_BACKEND_INTERFACE 2
+/// Raise it with every change of kernels/backend.h, types.h, kv_types.h or machine_rates.h.
+#define LONGHAND_BACKEND_INTERFACE 3
 
 inline constexpr const char* kCudaPluginStamp =
     "longhand backend " LONGHAND_PLUGIN_TEXT(LONGHAND_BACKEND_INTERFACE) ", compiler " __VERSION__;

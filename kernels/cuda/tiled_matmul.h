@@ -18,15 +18,14 @@
 
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/own_memory.h"
 #include "kernels/types.h"
 
 namespace longhand::kernels::cuda {
 
 struct TiledMatmulOptions {
-  /// Of tiles. 48 MiB hold 4096 rows of a weight with 4096 columns and 1536 tokens.
-  std::size_t scratchBytes = std::size_t{48} << 20U;
-  /// Of cuBLAS: what its documentation advises for Hopper is 32 MiB, for others 4.
-  std::size_t workspaceBytes = std::size_t{4} << 20U;
+  std::size_t scratchBytes = kMatmulScratchBytes;  // of tiles
+  std::size_t workspaceBytes = kCublasBytes;       // of cuBLAS
   bool usesCublas = true;
 };
 

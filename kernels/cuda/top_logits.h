@@ -5,12 +5,10 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch_queue.h"
+#include "kernels/cuda/own_memory.h"
 #include "kernels/types.h"
 
 namespace longhand::kernels::cuda {
-
-inline constexpr int kMostTopLogits = 512;
-inline constexpr int kMostTopBlocks = 64;
 
 /// Device memory, made once by the backend.
 struct TopWorkspace {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <set>
 
 #include <QtTest>
 
@@ -35,6 +36,7 @@ class CliBenchTest : public QObject {
   void depth100000CostsNoReading();
   void prefillOrDecodeCanBeLeftOut();
   void eachKernelIsMeasuredAlone();
+  void noKernelIsMeasuredTwice();
   void tablesAreForPeople();
 };
 
@@ -165,6 +167,16 @@ void CliBenchTest::eachKernelIsMeasuredAlone() {
   for (const char* kernel : {"matmul nf4", "matmul f16", "decode attention 16/16",
                              "decode attention 4/2", "prefill attention 4/2", "packing 4/2"}) {
     QVERIFY2(std::find(seen.begin(), seen.end(), kernel) != seen.end(), kernel);
+  }
+}
+
+void CliBenchTest::noKernelIsMeasuredTwice() {
+  const json result = run(benchDemo({"--kernels", "--prefill-tokens", "8"})).parsed();
+  std::set<std::string> seen;
+  for (const json& row : result["kernels"]) {
+    const std::string what = row["kernel"].get<std::string>() + row["format"].get<std::string>() +
+                             row["size"].get<std::string>() + row["tokens"].dump();
+    QVERIFY2(seen.insert(what).second, what.c_str());
   }
 }
 

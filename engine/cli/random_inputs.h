@@ -1,5 +1,5 @@
 #pragma once
-// Random numbers in a backend's memory, as inputs of measured products.
+// Random numbers in a backend's memory: inputs of measured products, tokens of measured attention.
 
 #include <cstddef>
 #include <cstdint>
@@ -39,5 +39,24 @@ class RandomFloats {
   BackendBuffer buffer_;
   std::int64_t rows_;
 };
+
+/// Bytes of the exact keys and values of so many tokens.
+inline std::size_t exactBytes(const kernels::AttentionShape& shape, kernels::DataType type,
+                              std::int64_t nTokens) {
+  return 2 * kernels::bytesOf(type, shape.nKvHeads * shape.headDim * nTokens);
+}
+
+/// Chunk tokens as attention sees them. `memory` is of exactBytes(). Throws Error kOutOfMemory.
+inline kernels::ExactSpan randomSpan(kernels::Backend& backend, MemoryLedger& ledger,
+                                     const kernels::AttentionShape& shape, kernels::DataType type,
+                                     const BackendBuffer& memory, std::int64_t nTokens) {
+  const std::int64_t cols = shape.nKvHeads * shape.headDim;
+  const kernels::ExactSpan span{type, memory.data(), memory.data() + memory.sizeBytes() / 2,
+                                nTokens, nTokens};
+  const RandomFloats rows(backend, ledger, nTokens, cols);
+  backend.storeExact(shape, rows.view(cols), rows.view(cols), span, 0);
+  backend.synchronize();  // before the rows go
+  return span;
+}
 
 }  // namespace longhand::engine::cli
