@@ -1,5 +1,7 @@
 #include "engine/step_cost.h"
 
+#include <algorithm>
+
 #include "engine/kv_arena.h"
 #include "engine/llama.h"
 #include "engine/weight_format.h"
@@ -19,8 +21,11 @@ void add(DecodeBytes& sum, const DecodeBytes& part) {
 }  // namespace
 
 DecodeBytes weightBytesRead(const kernels::WeightView& weight) {
-  const WeightTarget target = targetOf(weight);
-  const WeightLayout layout = weightLayout(target, weight.rows, weight.cols);
+  return weightBytesRead(targetOf(weight), weight.rows, weight.cols);
+}
+
+DecodeBytes weightBytesRead(const WeightTarget& target, std::int64_t rows, std::int64_t cols) {
+  const WeightLayout layout = weightLayout(target, rows, cols);
   DecodeBytes bytes;
   bytes.weights = layout.dataBytes;
   const auto nBlocks = static_cast<std::uint64_t>(layout.nBlocks);
@@ -47,6 +52,42 @@ DecodeBytes weightBytesRead(const Model& model) {
     }
   }
   return sum;
+}
+
+DecodeBytes weightBytesRead(const ModelConfig& config, WeightFormat format) {
+  DecodeBytes sum;
+  for (const WeightSpec& spec : weightSpecs(config)) {
+    const WeightTarget target = chooseTarget(format, spec, {});
+    // One row of a table that is not the head as well.
+    const bool isLookedUp = spec.role == WeightRole::kEmbedding && !config.tiedEmbeddings;
+    add(sum, weightBytesRead(target, isLookedUp ? 1 : spec.rows, spec.cols));
+  }
+  return sum;
+}
+
+CacheTokens cacheTokens(const KvCacheConfig& config, std::int64_t nTokens) {
+  const std::int64_t sink = std::min(nTokens, config.sinkLength);
+  const std::int64_t behind = nTokens - sink;
+  CacheTokens tokens;
+  tokens.pages = std::max<std::int64_t>(0, behind - config.residualLength) / config.groupSize;
+  tokens.exact = nTokens - tokens.pages * config.groupSize;
+  return tokens;
+}
+
+DecodeBytes cacheBytesRead(const KvCacheConfig& config, const kernels::AttentionShape& shape,
+                           std::int64_t nLayers, std::int64_t nTokens) {
+  const CacheTokens tokens = cacheTokens(config, nTokens);
+  DecodeBytes bytes;
+  for (std::int64_t layer = 0; layer < nLayers; ++layer) {
+    const MemoryUse page = pageUse(config.pageFormat(layer), shape);
+    const auto nPages = static_cast<std::uint64_t>(tokens.pages);
+    bytes.kvCodes += nPages * page[MemoryCategory::kKvCodes];
+    bytes.kvScales += nPages * page[MemoryCategory::kKvScales];
+    bytes.kvExact +=
+        nPages * page[MemoryCategory::kKvExact] +
+        2 * kernels::bytesOf(config.exactType, shape.nKvHeads * shape.headDim * tokens.exact);
+  }
+  return bytes;
 }
 
 DecodeBytes cacheBytesRead(const KvCache& cache, const kernels::AttentionShape& shape,

@@ -7,6 +7,7 @@
 
 #include "engine/kv_cache.h"
 #include "engine/model.h"
+#include "engine/weight_format.h"
 
 namespace longhand::engine {
 
@@ -26,9 +27,22 @@ DecodeBytes decodeBytes(const Model& model, const KvCache& cache);
 /// The part of the weights alone, and of one matrix: its codes or numbers, its scales.
 DecodeBytes weightBytesRead(const Model& model);
 DecodeBytes weightBytesRead(const kernels::WeightView& weight);
+/// The same before there is a model.
+DecodeBytes weightBytesRead(const WeightTarget& target, std::int64_t rows, std::int64_t cols);
+DecodeBytes weightBytesRead(const ModelConfig& config, WeightFormat format);
 /// The part of the cache alone.
 DecodeBytes cacheBytesRead(const KvCache& cache, const kernels::AttentionShape& shape,
                            std::int64_t nLayers);
+
+/// Where `nTokens` tokens stand in a cache that forgets none: the schedule of engine/kv_cache.h.
+struct CacheTokens {
+  std::int64_t pages = 0;  // full ones
+  std::int64_t exact = 0;  // tokens of sink and residual
+};
+CacheTokens cacheTokens(const KvCacheConfig& config, std::int64_t nTokens);
+/// The part of a cache that does not exist yet, behind which the next token would come.
+DecodeBytes cacheBytesRead(const KvCacheConfig& config, const kernels::AttentionShape& shape,
+                           std::int64_t nLayers, std::int64_t nTokens);
 
 /// Multiply-adds of `nTokens` tokens behind `depth` others, of which a sliding window forgets none:
 /// all matrices for each token, the head for the last one alone, and attention.

@@ -6,6 +6,8 @@
 #include <string>
 #include <system_error>
 
+#include "engine/backend_factory.h"
+#include "engine/cli/cards.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
@@ -23,6 +25,7 @@ struct PlanOptions {
   ModelOptions model;
   CacheOptions cache;
   std::string shape;
+  std::string card;
   std::string memory;
   bool isJson = false;
 };
@@ -60,7 +63,42 @@ std::uint64_t weightBytes(const PlanOptions& options) {
   return 0;
 }
 
-/// What --memory asks for.
+/// Where the model will be, besides main memory.
+struct Device {
+  std::string name;
+  std::uint64_t totalBytes = 0;
+  std::uint64_t ownBytes = 0;    // of the backend: part of the workspace
+  std::uint64_t otherBytes = 0;  // of context, driver and, on a card that is here, other programs
+  bool isHere = false;
+
+  std::uint64_t usableBytes() const { return totalBytes - std::min(otherBytes, totalBytes); }
+};
+
+/// The card that is named, or the device that the engine would take; none for the CPU.
+std::optional<Device> chooseDevice(const PlanOptions& options) {
+  if (!options.card.empty()) {
+    const Card& card = cardByName(options.card);
+    return Device{std::string(card.title), card.memoryBytes, card.backendBytes(),
+                  card.contextBytes};
+  }
+  if (options.model.backend == "cpu") return std::nullopt;
+  try {
+    const ChosenBackend chosen = createBackend({options.model.threads, options.model.cpuPath,
+                                                options.model.backend, options.model.cudaPlugin});
+    const kernels::Backend& backend = *chosen.backend;
+    if (backend.usesHostMemory()) return std::nullopt;
+    const kernels::DeviceMemoryInfo info = backend.memoryInfo();
+    const std::uint64_t own = backend.ownMemory().deviceBytes;
+    return Device{backend.description(), info.totalBytes, own,
+                  info.totalBytes - info.freeBytes - own, /*isHere=*/true};
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDevice) throw;
+    throw Error(error.code(), error.message(),
+                "Use the backend auto or cpu, or name a card with --card: " + cardNames() + ".");
+  }
+}
+
+/// What --memory asks for, or a device has.
 struct Fit {
   std::uint64_t memoryBytes = 0;
   bool fits = false;                // the requested context
@@ -88,6 +126,14 @@ Fit fitInto(const PlanRequest& request, std::uint64_t memoryBytes) {
   return fit;
 }
 
+/// As the engine does on a device: a chunk may take nine tenths of what weights and cache leave
+/// (Session::chunkLength()).
+std::uint64_t bytesForChunk(PlanRequest request, std::uint64_t memoryBytes) {
+  request.chunkTokens = 1;
+  const std::uint64_t rest = std::min(planMemory(request).total(), memoryBytes);
+  return memoryBytes - (memoryBytes - rest) / 10;
+}
+
 std::string chunkText(std::int64_t chunk, std::int64_t context) {
   return chunk >= context ? "read in one go" : "read in chunks of " + formatCount(chunk);
 }
@@ -105,26 +151,70 @@ void printFit(const Fit& fit, std::int64_t context) {
   }
 }
 
-nlohmann::json planJson(const PlanRequest& request, const MemoryUse& use,
-                        const std::string& weights) {
-  return {{"model", request.model.name},
-          {"weights", weights},
-          {"key_bits", request.cache.keyNbits},
-          {"value_bits", request.cache.valueNbits},
-          {"group_size", request.cache.groupSize},
-          {"residual_length", request.cache.residualLength},
-          {"sink_length", request.cache.sinkLength},
-          {"sliding_window", request.cache.slidingWindow},
-          {"trained_length", request.model.trainedLength},
-          {"context", request.contextLength},
-          {"chunk", request.chunkTokens == 0 ? request.contextLength : request.chunkTokens},
-          {"bytes", memoryJson(use)}};
+void printDevice(const Device& device, const MemoryUse& use) {
+  std::cout << device.name << " (" << formatBytes(device.totalBytes)
+            << "): " << formatBytes(device.ownBytes)
+            << " of the workspace are the backend's own; driver and context take "
+            << (device.isHere ? "with other programs " : "about ") << formatBytes(device.otherBytes)
+            << "\nAll of it: " << formatBytes(use.total() + device.otherBytes) << '\n';
 }
 
-int plan(const PlanOptions& options) {
-  if (!options.shape.empty() && !options.model.model.empty()) {
-    throw UsageError("give either --shape or --model");
+/// All that was found out.
+struct Plan {
+  PlanRequest request;
+  std::string weights;
+  MemoryUse use;
+  std::optional<Device> device;
+  std::optional<Fit> fit;
+};
+
+nlohmann::json planJson(const Plan& plan) {
+  const PlanRequest& request = plan.request;
+  nlohmann::json json = {
+      {"model", request.model.name},
+      {"weights", plan.weights},
+      {"key_bits", request.cache.keyNbits},
+      {"value_bits", request.cache.valueNbits},
+      {"group_size", request.cache.groupSize},
+      {"residual_length", request.cache.residualLength},
+      {"sink_length", request.cache.sinkLength},
+      {"sliding_window", request.cache.slidingWindow},
+      {"trained_length", request.model.trainedLength},
+      {"context", request.contextLength},
+      {"chunk", request.chunkTokens == 0 ? request.contextLength : request.chunkTokens},
+      {"bytes", memoryJson(plan.use)}};
+  if (plan.fit) {
+    json["memory_bytes"] = plan.fit->memoryBytes;
+    json["fits"] = plan.fit->fits;
+    json["largest_context"] = plan.fit->largestContext;
+    json["largest_context_chunk"] = plan.fit->largestContextChunk;
   }
+  if (plan.device) {
+    json["device"] = {{"name", plan.device->name},
+                      {"total_bytes", plan.device->totalBytes},
+                      {"own_bytes", plan.device->ownBytes},
+                      {"other_bytes", plan.device->otherBytes},
+                      {"is_here", plan.device->isHere}};
+    json["used_bytes"] = plan.use.total() + plan.device->otherBytes;
+  }
+  return json;
+}
+
+void printPlan(const Plan& plan) {
+  const PlanRequest& request = plan.request;
+  std::cout << request.model.name << ", weights " << plan.weights << ", "
+            << formatCount(request.contextLength) << " tokens, keys " << request.cache.keyNbits
+            << " bits, values " << request.cache.valueNbits << " bits\n"
+            << memoryTable(plan.use);
+  if (plan.device) printDevice(*plan.device, plan.use);
+  if (request.contextLength > request.model.trainedLength) {
+    std::cout << "The model was trained on " << formatCount(request.model.trainedLength)
+              << " tokens; beyond them its answers may get worse.\n";
+  }
+  if (plan.fit) printFit(*plan.fit, request.contextLength);
+}
+
+PlanRequest makeRequest(const PlanOptions& options) {
   PlanRequest request;
   request.model = readConfig(options);
   request.weights = options.model.weightFormat();
@@ -134,33 +224,37 @@ int plan(const PlanOptions& options) {
       options.model.contextLength > 0 ? options.model.contextLength : request.model.trainedLength;
   requireContextLength(request.contextLength);
   request.chunkTokens = std::min(options.model.chunkTokens, request.contextLength);
-  std::optional<Fit> fit;
-  if (!options.memory.empty()) {
-    fit = fitInto(request, parseBytes(options.memory));
-    if (request.chunkTokens == 0) request.chunkTokens = std::max<std::int64_t>(1, fit->chunkTokens);
-  }
-  const MemoryUse use = planMemory(request);
+  return request;
+}
 
-  if (options.isJson) {
-    nlohmann::json json = planJson(request, use, options.model.weights);
-    if (fit) {
-      json["memory_bytes"] = fit->memoryBytes;
-      json["fits"] = fit->fits;
-      json["largest_context"] = fit->largestContext;
-      json["largest_context_chunk"] = fit->largestContextChunk;
+int runPlan(const PlanOptions& options) {
+  if (!options.shape.empty() && !options.model.model.empty()) {
+    throw UsageError("give either --shape or --model");
+  }
+  Plan plan;
+  plan.request = makeRequest(options);
+  plan.weights = options.model.weights;
+  plan.device = chooseDevice(options);
+  if (plan.device) plan.request.backendBytes = plan.device->ownBytes;
+  if (plan.device) {
+    if (!options.memory.empty()) plan.device->totalBytes = parseBytes(options.memory);
+    const std::uint64_t usable = plan.device->usableBytes();
+    plan.fit = fitInto(plan.request, usable);
+    if (plan.fit->fits) {
+      plan.fit->chunkTokens = chunkWithin(plan.request, bytesForChunk(plan.request, usable));
     }
-    printJson(json);
-    return kSuccess;
+  } else if (!options.memory.empty()) {
+    plan.fit = fitInto(plan.request, parseBytes(options.memory));
   }
-  std::cout << request.model.name << ", weights " << options.model.weights << ", "
-            << formatCount(request.contextLength) << " tokens, keys " << request.cache.keyNbits
-            << " bits, values " << request.cache.valueNbits << " bits\n"
-            << memoryTable(use);
-  if (request.contextLength > request.model.trainedLength) {
-    std::cout << "The model was trained on " << formatCount(request.model.trainedLength)
-              << " tokens; beyond them its answers may get worse.\n";
+  if (plan.fit && plan.request.chunkTokens == 0) {
+    plan.request.chunkTokens = std::max<std::int64_t>(1, plan.fit->chunkTokens);
   }
-  if (fit) printFit(*fit, request.contextLength);
+  plan.use = planMemory(plan.request);
+  if (options.isJson) {
+    printJson(planJson(plan));
+  } else {
+    printPlan(plan);
+  }
   return kSuccess;
 }
 
@@ -175,16 +269,21 @@ Command addPlanCommand(CLI::App& program) {
   parser->add_option("--shape", options->shape, "The shape of a known model, instead of --model")
       ->check(CLI::IsMember({"llama-2-7b", "llama-2-13b", "tinyllama-1.1b"}));
   parser
+      ->add_option("--card", options->card,
+                   "Plan for this graphics card, which need not be here: " + cardNames())
+      ->check(CLI::IsMember(cardNameList()))
+      ->type_name("CARD");
+  parser
       ->add_option("--memory", options->memory,
                    "Also say whether the context fits so much memory, and the largest that does: "
-                   "24GiB")
+                   "24GiB; of a device all of its memory [what it has]")
       ->type_name("SIZE");
   parser->add_flag("--json", options->isJson,
-                   "Print JSON: bytes by category, chunk; with --memory fits, largest_context, "
-                   "largest_context_chunk");
+                   "Print JSON: bytes by category, chunk; with --memory or a device fits, "
+                   "largest_context, largest_context_chunk; of a device used_bytes");
   options->model.addTo(*parser);
   options->cache.addTo(*parser);
-  return {parser, [options](Interrupt&) { return plan(*options); }};
+  return {parser, [options](Interrupt&) { return runPlan(*options); }};
 }
 
 }  // namespace longhand::engine::cli

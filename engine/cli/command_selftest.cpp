@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "engine/backend_factory.h"
+#include "engine/cli/cards.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/options.h"
 #include "engine/cli/selftest.h"
@@ -17,6 +18,7 @@ struct SelftestCommand {
   std::string shape = "llama-2-7b";
   std::string plugin;
   std::string jsonFile;
+  std::string card;  // empty: what is there is measured
   bool isQuick = false;
 
   SelftestCommand() { backend.backend = "cuda"; }
@@ -29,6 +31,10 @@ struct SelftestCommand {
     std::sort(options.depths.begin(), options.depths.end());
     options.depths.erase(std::unique(options.depths.begin(), options.depths.end()),
                          options.depths.end());
+    if (!card.empty()) {
+      predictSelftest(cardByName(card), options, std::cout);
+      return kSuccess;
+    }
     backend.cudaPlugin = plugin;
     const ChosenBackend chosen = createBackend(backend);
     if (!chosen.whyNotDevice.empty()) {
@@ -52,6 +58,12 @@ Command makeSelftestCommand(CLI::App& parser) {
   parser.add_option("--backend", command->backend.backend, "What is tested")
       ->check(CLI::IsMember({"cuda", "cpu", "auto"}))
       ->capture_default_str();
+  parser
+      .add_option("--predict", command->card,
+                  "Needs no device: what parts b and c should give on a card (" + cardNames() +
+                      "), from counted bytes, operations and instructions")
+      ->check(CLI::IsMember(cardNameList()))
+      ->type_name("CARD");
   parser.add_option("--cuda-plugin", command->plugin,
                     "The CUDA plug-in [beside the program, or in ../lib/longhand]");
   parser.add_option("--threads", command->backend.threads, "Threads of the CPU [all cores]")

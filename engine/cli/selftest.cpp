@@ -1,10 +1,12 @@
 #include "engine/cli/selftest.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <new>
 #include <ostream>
+#include <string>
 
 #include "engine/cli/selftest_parts.h"
 #include "engine/error.h"
@@ -16,6 +18,33 @@ using Clock = std::chrono::steady_clock;
 
 double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// One sentence on what the test says, and what it says nothing about.
+std::string verdict(const SelftestReport& report, const SelftestOptions& options) {
+  if (report.hasFailed()) return "FAILED: something is wrong, see above.";
+  struct Section {
+    char part;
+    const char* name;
+    const char* title;
+  };
+  constexpr std::array<Section, 4> kSections = {Section{'a', "kernels", "the kernels"},
+                                                {'b', "stages", "stages"},
+                                                {'c', "decode", "decode"},
+                                                {'c', "prefill", "prefill"}};
+  std::string missing;
+  for (const Section& section : kSections) {
+    const bool isWanted = options.parts.find(section.part) != std::string::npos &&
+                          (options.prefillTokens > 0 || section.title != kSections[3].title);
+    if (!isWanted || report.hasRows(section.name)) continue;
+    missing += (missing.empty() ? "" : ", ") + std::string(section.title);
+  }
+  const std::size_t nLeftOut = report.nLeftOut();
+  if (missing.empty() && nLeftOut == 0) return "All that was checked is right.";
+  std::string text = "What was checked is right, but ";
+  if (!missing.empty()) text += "nothing at all was measured of: " + missing + "; ";
+  return text + std::to_string(nLeftOut) + (nLeftOut == 1 ? " row was" : " rows were") +
+         " left out, as listed above.";
 }
 
 }  // namespace
@@ -34,15 +63,6 @@ ModelConfig selftestShape(const std::string& name) {
   config.trainedLength = 1024;
   config.rope.maxPositionEmbeddings = config.trainedLength;
   config.eosTokens = {2};
-  return config;
-}
-
-KvCacheConfig selftestCache(int keyNbits, int valueNbits) {
-  KvCacheConfig config;
-  config.keyNbits = keyNbits;
-  config.valueNbits = valueNbits;
-  config.groupSize = 64;
-  config.residualLength = 128;
   return config;
 }
 
@@ -144,9 +164,12 @@ void checkAllKernels(const SelftestRun& run) {
 bool runSelftest(kernels::Backend& backend, const SelftestOptions& options, std::ostream& table,
                  std::ostream& progress, const std::stop_token& stop) {
   SelftestReport report(table, progress, options.jsonFile, options.budgetSeconds);
-  SelftestFindings findings;
-  SelftestRun run{backend, options, report, findings, stop};
+  SelftestTables tables(report, options, /*isMeasured=*/true);
+  SelftestRun run{backend, options, report, tables, stop};
   const kernels::DeviceMemoryInfo memory = backend.memoryInfo();
+  run.otherBytes = backend.usesHostMemory()
+                       ? memory.processBytes
+                       : memory.totalBytes - memory.freeBytes - backend.ownMemory().deviceBytes;
   table << backend.description() << ", "
         << decimalText(static_cast<double>(memory.freeBytes) * 0x1p-30, 1) << " of "
         << decimalText(static_cast<double>(memory.totalBytes) * 0x1p-30, 1) << " GiB free; shape "
@@ -169,8 +192,8 @@ bool runSelftest(kernels::Backend& backend, const SelftestOptions& options, std:
     if (error.code() != ErrorCode::kDevice) throw;
     report.fail(error.message());
   }
-  if (has('b') || has('c')) compareWithTargets(run);
-  report.finish();
+  if (has('b') || has('c')) tables.compareWithTargets();
+  report.finish(verdict(report, options));
   return !report.hasFailed();
 }
 

@@ -3,7 +3,8 @@
 //
 // Part a: every operation against the slow twin. Part b: each stage of a token alone, against what
 // the device copies and multiplies at best in the same run. Part c: a whole model of random weights
-// behind caches of random tokens, and the memory it takes.
+// behind caches of random tokens, and the memory it takes. Beside each row stands what was
+// predicted for it from the rates of the same run.
 //
 // It measures as it goes and keeps within a budget of time: what does not fit any more is left out
 // and said. Nothing here needs a tokenizer.
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cli/cards.h"
 #include "engine/model_config.h"
 #include "kernels/backend.h"
 #include "kernels/checks/kernel_checks.h"
@@ -41,5 +43,10 @@ ModelConfig selftestShape(const std::string& name);
 /// the device failed. Throws Error: kFileUnwritable, kCancelled.
 bool runSelftest(kernels::Backend& backend, const SelftestOptions& options, std::ostream& table,
                  std::ostream& progress, const std::stop_token& stop);
+
+/// What the parts b and c should give on a card that is not here, and which of them its memory has
+/// no room for; the same rows, with the model of engine/cli/prediction.h. Throws Error
+/// kFileUnwritable.
+void predictSelftest(const Card& card, const SelftestOptions& options, std::ostream& table);
 
 }  // namespace longhand::engine::cli

@@ -12,10 +12,10 @@
 #include "engine/cli/selftest_parts.h"
 #include "engine/error.h"
 #include "engine/llama.h"
+#include "engine/memory_plan.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
-#include "engine/step_cost.h"
 
 namespace longhand::engine::cli {
 namespace {
@@ -27,14 +27,21 @@ double secondsSince(Clock::time_point start) {
 }
 
 constexpr double kGiB = 0x1p30;
-/// Tokens of decode that a context has room for behind the depth.
-constexpr std::int64_t kMostSteps = 200;
+/// What is kept of the budget for what comes after the longest prompt.
+constexpr double kKeptSeconds = 60.0;
+constexpr double kMostOfBudgetKept = 0.2;
+
+/// "12 s", "less than 1 s".
+std::string secondsText(double seconds) {
+  return seconds < 1.0 ? "less than 1 s" : decimalText(seconds, 0) + " s";
+}
 
 class ModelPart {
  public:
   ModelPart(const SelftestRun& run, WeightFormat format)
       : run_(run),
         config_(run.options.model),
+        format_(format),
         weights_(weightFormatName(format)),
         deepest_(run.options.depths.back()) {
     const Clock::time_point start = Clock::now();
@@ -58,13 +65,16 @@ class ModelPart {
   void decode(int nbits, std::int64_t depth);
   double prefill(Session& session, std::int64_t depth, std::int64_t nNew);
   void prefillAll(int nbits, double secondsExpected);
-  void emitPrefill(int nbits, std::int64_t depth, std::int64_t nNew, double seconds,
-                   bool isEstimated);
+  void addPrefill(int nbits, std::int64_t depth, std::int64_t nNew,
+                  const MeasuredPrompt& measured) const {
+    run_.tables.add(run_.rows().prefill(format_, nbits, depth, nNew), measured);
+  }
   void noteMemory(std::uint64_t& usedBytes) const;
-  void emitMemory(int nbits, std::uint64_t usedBytes);
+  void addMemory(int nbits, std::uint64_t usedBytes);
 
   const SelftestRun& run_;
   const ModelConfig& config_;
+  WeightFormat format_;
   std::string weights_;
   std::int64_t deepest_;
   MemoryLedger ledger_;
@@ -74,8 +84,7 @@ class ModelPart {
 };
 
 void ModelPart::measureDecode(const std::vector<int>& allNbits) {
-  run_.report.heading("C. " + config_.name + ", " + weights_ + " weights: decode\n" +
-                      "    depth   cache    tokens/s     +-%  MB/token     GB/s  %copy");
+  run_.tables.beginDecode(format_);
   for (const int nbits : allNbits) {
     for (const std::int64_t depth : run_.options.depths) {
       const std::string what = "decode with " + weights_ + " weights and " + std::to_string(nbits) +
@@ -114,30 +123,10 @@ void ModelPart::decode(int nbits, std::int64_t depth) {
           secondsSince(start) < 2.0 * run_.options.secondsEach)) {
     seconds.push_back(step());
   }
-  const Sample sample = sampleOf(seconds);
-  const double rate = 1.0 / sample.median;
-  const auto bytes = static_cast<double>(read.total());
-  const double copy = run_.findings.copyBytesPerSecond;
-  const double percent = copy > 0.0 ? 100.0 * bytes * rate / copy : 0.0;
-  run_.findings.tokensPerSecond[{weights_, nbits, depth}] = rate;
-  if (depth == 0 && weights_ == "nf4" && nbits == 4) run_.findings.decodePercentOfCopy = percent;
-  run_.report.row(
-      "decode",
-      {{"weights", weights_},
-       {"bits", nbits},
-       {"depth", depth},
-       {"tokens_per_second", rate},
-       {"steps", seconds.size()},
-       {"seconds",
-        {{"median", sample.median}, {"lowest", sample.lowest}, {"highest", sample.highest}}},
-       {"bytes", bytes},
-       {"bytes_per_second", bytes * rate},
-       {"percent_of_copy", percent},
-       {"peak_bytes", ledger_.peakTotal()}},
-      decimalText(static_cast<double>(depth), 0, 9) + decimalText(nbits, 0, 8) +
-          decimalText(rate, 2, 12) + decimalText(sample.spreadPercent(), 1, 8) +
-          decimalText(bytes * 1e-6, 1, 10) + decimalText(bytes * rate * 1e-9, 1, 9) +
-          decimalText(percent, 1, 7));
+  DecodeRow row = run_.rows().decode(format_, nbits, depth);
+  row.bytes = static_cast<double>(read.total());
+  const MeasuredSteps measured{sampleOf(seconds), seconds.size(), ledger_.peakTotal()};
+  run_.tables.add(row, &measured);
 }
 
 /// Seconds of `nNew` tokens behind `depth` random ones.
@@ -161,36 +150,8 @@ double ModelPart::prefill(Session& session, std::int64_t depth, std::int64_t nNe
   return result.seconds * static_cast<double>(nNew) / static_cast<double>(result.computedTokens);
 }
 
-void ModelPart::emitPrefill(int nbits, std::int64_t depth, std::int64_t nNew, double seconds,
-                            bool isEstimated) {
-  const double operations = 2.0 * prefillMultiplyAdds(config_, depth, nNew);
-  const double rate = run_.findings.halfOperationsPerSecond;
-  const double percent = rate > 0.0 ? 100.0 * operations / seconds / rate : 0.0;
-  if (depth == 0) {  // of all that there are, the longest prompt
-    run_.findings.prefillPercentOfRate = percent;
-    run_.findings.isPrefillEstimated = isEstimated;
-  }
-  const double tokensPerSecond = static_cast<double>(nNew) / seconds;
-  run_.report.row("prefill",
-                  {{"weights", weights_},
-                   {"bits", nbits},
-                   {"depth", depth},
-                   {"tokens", nNew},
-                   {"seconds", seconds},
-                   {"tokens_per_second", tokensPerSecond},
-                   {"operations_per_second", operations / seconds},
-                   {"percent_of_matrix_rate", percent},
-                   {"is_estimated", isEstimated}},
-                  decimalText(static_cast<double>(depth), 0, 9) + decimalText(nbits, 0, 8) +
-                      decimalText(static_cast<double>(nNew), 0, 9) + decimalText(seconds, 2, 9) +
-                      decimalText(tokensPerSecond, 1, 12) +
-                      decimalText(operations / seconds * 1e-12, 2, 9) + decimalText(percent, 1, 7) +
-                      (isEstimated ? "  estimated" : ""));
-}
-
 void ModelPart::measurePrefill(int nbits) {
-  run_.report.heading("   " + config_.name + ", " + weights_ + " weights: prefill\n" +
-                      "    depth   cache   tokens        s    tokens/s  TFLOP/s  %rate");
+  run_.tables.beginPrefill(format_);
   const std::string what =
       "prefill with " + weights_ + " weights and " + std::to_string(nbits) + " bits";
   const std::int64_t nNew = run_.options.prefillTokens;
@@ -206,16 +167,16 @@ void ModelPart::measurePrefill(int nbits) {
       const auto session = sessionFor(nbits, std::max(deepest_, nNew), 8);
       prefill(*session, 0, nNew);  // wakes the device
       first = prefill(*session, 0, nNew);
-      emitPrefill(nbits, 0, nNew, first, false);
+      addPrefill(nbits, 0, nNew, {first});
       if (behind > 0) {
         last = prefill(*session, behind, nNew);
-        emitPrefill(nbits, behind, nNew, last, false);
+        addPrefill(nbits, behind, nNew, {last});
         session->step(5);  // and decode with all of it there
         noteMemory(usedBytes);
       }
     }
     if (behind == 0) return;
-    emitMemory(nbits, usedBytes);
+    addMemory(nbits, usedBytes);
     // The seconds of a token grow in a straight line with the tokens before it.
     const auto nSections = static_cast<double>(deepest_) / static_cast<double>(nNew);
     const double expected = nSections * (first + last) / 2.0;
@@ -225,17 +186,22 @@ void ModelPart::measurePrefill(int nbits) {
 
 /// A prompt as long as the largest depth, in one go where there is time for it.
 void ModelPart::prefillAll(int nbits, double secondsExpected) {
-  if (run_.report.secondsLeft() < 1.3 * secondsExpected + 60.0) {
-    run_.report.leaveOut(
-        "prefill of " + std::to_string(deepest_) + " tokens in one go",
-        "about " + decimalText(secondsExpected, 0) + " s, as the sections at both ends say");
-    emitPrefill(nbits, 0, deepest_, secondsExpected, true);
+  const double left = run_.report.secondsLeft();
+  const double kept = std::min(kKeptSeconds, kMostOfBudgetKept * run_.options.budgetSeconds);
+  if (left < 1.3 * secondsExpected + kept) {
+    const std::string why = left <= 0.0 ? "no time is left"
+                                        : secondsText(left) + " left, of which " +
+                                              secondsText(kept) + " are for what comes after it";
+    run_.report.leaveOut("prefill of " + std::to_string(deepest_) + " tokens in one go",
+                         "it would take " + secondsText(secondsExpected) +
+                             ", as the sections at both ends say, with " + why);
+    addPrefill(nbits, 0, deepest_, {secondsExpected, /*isEstimated=*/true});
     return;
   }
   run_.report.say("a prompt of " + std::to_string(deepest_) + " tokens, about " +
                   decimalText(secondsExpected, 0) + " s");
   const auto session = sessionFor(nbits, deepest_, 8);
-  emitPrefill(nbits, 0, deepest_, prefill(*session, 0, deepest_), false);
+  addPrefill(nbits, 0, deepest_, {prefill(*session, 0, deepest_)});
 }
 
 /// What the device, or on a CPU the process, holds now.
@@ -245,22 +211,21 @@ void ModelPart::noteMemory(std::uint64_t& usedBytes) const {
                                                                 : info.totalBytes - info.freeBytes);
 }
 
-void ModelPart::emitMemory(int nbits, std::uint64_t usedBytes) {
-  const std::uint64_t own = run_.backend.ownMemory().deviceBytes;
-  const double used = static_cast<double>(usedBytes) / kGiB;
-  const double peak = static_cast<double>(ledger_.peakTotal() + own) / kGiB;
-  if (weights_ == "nf4") run_.findings.usedGiB[nbits] = used;
-  run_.report.row("memory",
-                  {{"weights", weights_},
-                   {"bits", nbits},
-                   {"depth", deepest_},
-                   {"peak_bytes", ledger_.peakTotal()},
-                   {"own_bytes", own},
-                   {"used_bytes", usedBytes}},
-                  "   memory at " + std::to_string(deepest_) + " tokens of " +
-                      std::to_string(nbits) + " bits: " + decimalText(peak, 2) +
-                      " GiB taken at most, " + decimalText(used, 2) +
-                      " GiB in use in all, driver and other programs included");
+void ModelPart::addMemory(int nbits, std::uint64_t usedBytes) {
+  MemoryRow row{format_, nbits};
+  row.ownBytes = run_.backend.ownMemory().deviceBytes;
+  row.takenBytes = ledger_.peakTotal() + row.ownBytes;
+  row.usedBytes = usedBytes;
+  PlanRequest request;
+  request.model = config_;
+  request.weights = format_;
+  request.cache = selftestCache(nbits, nbits);
+  request.contextLength = std::max(deepest_, run_.options.prefillTokens) + 8;
+  request.chunkTokens = run_.options.prefillTokens;
+  request.backendBytes = row.ownBytes;
+  row.plannedTakenBytes = planMemory(request).total();
+  row.plannedUsedBytes = row.plannedTakenBytes + run_.otherBytes;
+  run_.tables.add(row);
 }
 
 }  // namespace
@@ -269,7 +234,7 @@ void measureModels(const SelftestRun& run) {
   run.unlessTooLarge("NF4 weights", [&] {
     if (!run.hasTimeFor("NF4 weights", 10.0 * run.options.secondsEach)) return;
     ModelPart part(run, WeightFormat::kNf4);
-    part.measureDecode({4, 16, 2, 8});
+    part.measureDecode({kDecodeNbits.begin(), kDecodeNbits.end()});
     part.measurePrefill(2);
     part.measurePrefill(4);
   });

@@ -3,42 +3,29 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <optional>
 #include <stop_token>
 #include <string>
-#include <tuple>
 
 #include "engine/cli/bench_statistics.h"
 #include "engine/cli/selftest.h"
 #include "engine/cli/selftest_report.h"
-#include "engine/kv_cache_config.h"
+#include "engine/cli/selftest_rows.h"
+#include "engine/cli/selftest_tables.h"
 
 namespace longhand::engine::cli {
-
-/// Numbers that the targets are compared with.
-struct SelftestFindings {
-  double copyBytesPerSecond = 0.0;       // read and written; 0: not measured
-  double halfOperationsPerSecond = 0.0;  // of matrix products in 16 bits; likewise
-  double nf4PercentOfCopy = 0.0;         // of all matrices of a layer, 1 token
-  std::map<std::pair<int, std::int64_t>, double> attentionSeconds;  // by bits and depth, a layer
-  double halfAttentionPercentOfCopy = 0.0;                          // F16, largest depth
-  std::map<std::tuple<std::string, int, std::int64_t>, double> tokensPerSecond;  // weights, bits
-  double decodePercentOfCopy = 0.0;                                              // NF4, depth 0
-  double prefillPercentOfRate = 0.0;  // the longest prompt
-  bool isPrefillEstimated = false;
-  std::map<int, double> usedGiB;  // by bits, NF4 weights at the largest depth
-};
 
 /// What every part is given.
 struct SelftestRun {
   kernels::Backend& backend;
   const SelftestOptions& options;
   SelftestReport& report;
-  SelftestFindings& findings;
+  SelftestTables& tables;
   std::stop_token stop;
-  double endSeconds = 0.0;  // since the start: when this part shall be done
+  std::uint64_t otherBytes = 0;  // held before: by the driver and other programs
+  double endSeconds = 0.0;       // since the start: when this part shall be done
 
+  /// With predictions for the device, once its speed is known.
+  SelftestRows rows() const { return {options, tables.speed()}; }
   /// Waits for the device. Throws Error kDevice, kCancelled.
   void wait() const;
   /// False, and says so, when the time left is not enough for what takes about `seconds`.
@@ -51,13 +38,7 @@ struct SelftestRun {
   bool unlessTooLarge(const std::string& what, const std::function<void()>& work) const;
 };
 
-/// Groups of 64, a residual of 128.
-KvCacheConfig selftestCache(int keyNbits, int valueNbits);
-
 void checkAllKernels(const SelftestRun& run);
 void measureStages(const SelftestRun& run);
 void measureModels(const SelftestRun& run);
-/// Issue 5 of the project's plan: what a real GPU shall reach.
-void compareWithTargets(const SelftestRun& run);
-
 }  // namespace longhand::engine::cli

@@ -76,7 +76,11 @@ void SelftestReport::fail(const std::string& what) {
   save();
 }
 
-void SelftestReport::finish() {
+std::size_t SelftestReport::nLeftOut() const {
+  return json_.contains("left_out") ? json_["left_out"].size() : 0;
+}
+
+void SelftestReport::finish(const std::string& verdict) {
   if (json_.contains("left_out")) {
     heading("Left out");
     for (const nlohmann::json& each : json_["left_out"]) {
@@ -86,7 +90,8 @@ void SelftestReport::finish() {
   }
   json_["is_complete"] = true;
   json_["seconds"] = secondsPassed();
-  heading(hasFailed_ ? "FAILED: something is wrong, see above." : "All that was checked is right.");
+  json_["verdict"] = verdict;
+  heading(verdict);
   table_ << decimalText(secondsPassed(), 1) << " s" << std::endl;
   save();
 }

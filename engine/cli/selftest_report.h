@@ -33,8 +33,10 @@ class SelftestReport {
   /// A kernel that is wrong, or a device that failed: the self-test has failed.
   void fail(const std::string& what);
   bool hasFailed() const { return hasFailed_; }
-  /// The list of what was left out, and the verdict.
-  void finish();
+  bool hasRows(const char* section) const { return json_.contains(section); }
+  std::size_t nLeftOut() const;
+  /// The list of what was left out, then one sentence.
+  void finish(const std::string& verdict);
 
  private:
   void save() const;

@@ -30,16 +30,6 @@ using kernels::MatrixView;
 using kernels::Projection;
 using kernels::WeightView;
 
-/// One measured stage: seconds of one call, and what the call does.
-struct Stage {
-  std::string stage;
-  std::string format;
-  std::string size;
-  std::int64_t tokens = 0;
-  double bytes = 0.0;       // read and written
-  double operations = 0.0;  // a multiply-add is two
-};
-
 class StagePart {
  public:
   explicit StagePart(const SelftestRun& run)
@@ -50,13 +40,8 @@ class StagePart {
         workingSet_(std::min(run.options.workingSetBytes, backend_.memoryInfo().freeBytes / 8)) {}
 
   void measureAll() {
-    run_.report.heading("B. Stages, against a measured copy and a measured matrix product\n" +
-                        padded("stage", 22) + padded("format", 12) + padded("size", 16) +
-                        " tokens          us     +-%     GB/s  %copy  TFLOP/s  %rate");
-    measureCopy();
-    measureHalfRate();
-    for (const WeightFormat format :
-         {WeightFormat::kNf4, WeightFormat::kF16, WeightFormat::kInt8}) {
+    measureSpeed();
+    for (const WeightFormat format : kSelftestFormats) {
       const std::string name = weightFormatName(format);
       if (!run_.hasTimeFor(name + " products", 10.0 * run_.options.secondsEach)) continue;
       run_.unlessTooLarge(name + " products", [&] { measureWeights(format); });
@@ -64,20 +49,18 @@ class StagePart {
     for (const std::int64_t depth : run_.options.depths) {
       if (depth > 0) measureDepth(depth);
     }
-    for (const auto& [nbits, solver] : {std::pair{8, kernels::QuantSolver::kMinMax},
-                                        {4, kernels::QuantSolver::kMinMax},
-                                        {2, kernels::QuantSolver::kMinMax},
-                                        {4, kernels::QuantSolver::kHqq}}) {
+    for (const auto& [nbits, solver] : kSelftestPackings) {
       measurePacking(nbits, solver);
     }
   }
 
  private:
-  void measureCopy();
-  void measureHalfRate();
+  void measureSpeed();
+  Sample measureCopy(double bytes) const;
+  double measureHalfRate(DeviceSpeed& speed) const;
   void measureWeights(WeightFormat format);
-  void measureMatrices(const Model& model, const std::string& format, std::int64_t nTokens);
-  void measureFused(const Model& model, const std::string& format);
+  void measureMatrices(const Model& model, std::int64_t nTokens);
+  void measureFused(const Model& model);
   void measureDepth(std::int64_t depth);
   void measureAttention(int keyNbits, int valueNbits, std::int64_t depth, std::int64_t nTokens);
   void measurePacking(int nbits, kernels::QuantSolver solver);
@@ -86,11 +69,6 @@ class StagePart {
     const double passes = std::ceil(static_cast<double>(workingSet_) / std::max(bytes, 1.0));
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(passes), 1, most);
   }
-  double percentOfCopy(double bytesPerSecond) const {
-    const double best = run_.findings.copyBytesPerSecond;
-    return best > 0.0 ? 100.0 * bytesPerSecond / best : 0.0;
-  }
-  void emit(const Stage& stage, const Sample& seconds);
 
   const SelftestRun& run_;
   kernels::Backend& backend_;
@@ -100,58 +78,45 @@ class StagePart {
   MemoryLedger ledger_;
 };
 
-void StagePart::emit(const Stage& stage, const Sample& seconds) {
-  const double bytesPerSecond = stage.bytes / seconds.median;
-  const double operationsPerSecond = stage.operations / seconds.median;
-  const double rate = run_.findings.halfOperationsPerSecond;
-  const double percentOfRate = rate > 0.0 ? 100.0 * operationsPerSecond / rate : 0.0;
-  run_.report.row(
-      "stages",
-      {{"stage", stage.stage},
-       {"format", stage.format},
-       {"size", stage.size},
-       {"tokens", stage.tokens},
-       {"seconds",
-        {{"median", seconds.median}, {"lowest", seconds.lowest}, {"highest", seconds.highest}}},
-       {"bytes", stage.bytes},
-       {"operations", stage.operations},
-       {"bytes_per_second", bytesPerSecond},
-       {"operations_per_second", operationsPerSecond},
-       {"percent_of_copy", percentOfCopy(bytesPerSecond)},
-       {"percent_of_matrix_rate", percentOfRate}},
-      padded(stage.stage, 22) + padded(stage.format, 12) + padded(stage.size, 16) +
-          decimalText(static_cast<double>(stage.tokens), 0, 7) +
-          decimalText(seconds.median * 1e6, 1, 12) + decimalText(seconds.spreadPercent(), 1, 8) +
-          decimalText(bytesPerSecond * 1e-9, 1, 9) +
-          decimalText(percentOfCopy(bytesPerSecond), 1, 7) +
-          decimalText(operationsPerSecond * 1e-12, 2, 9) + decimalText(percentOfRate, 1, 7));
-}
-
-void StagePart::measureCopy() {
+/// Copying and multiplying at best: what all other rows are compared with and predicted from.
+void StagePart::measureSpeed() {
+  const auto bytes = static_cast<double>(workingSet_ / 2 / 256 * 256);
+  DeviceSpeed speed;
+  Sample seconds;
   run_.report.say("copying");
-  run_.unlessTooLarge("the copy", [&] {
-    const auto bytes = static_cast<std::size_t>(workingSet_ / 2 / 256 * 256);
-    const BackendBuffer from(backend_, ledger_, MemoryCategory::kWorkspace, bytes);
-    const BackendBuffer to(backend_, ledger_, MemoryCategory::kWorkspace, bytes);
-    const Sample seconds = run_.measure(1, [&] { backend_.copy(to.data(), from.data(), bytes); });
-    const double both = 2.0 * static_cast<double>(bytes);
-    run_.findings.copyBytesPerSecond = both / seconds.median;
-    run_.report.note("copy_bytes_per_second", run_.findings.copyBytesPerSecond);
-    emit({"copy", "-", "read and written", 0, both, 0.0}, seconds);
-  });
+  const bool isCopied = run_.unlessTooLarge("the copy", [&] { seconds = measureCopy(bytes); });
+  if (isCopied) speed.copyBytesPerSecond = 2.0 * bytes / seconds.median;
+  run_.report.say("multiplying at the best rate");
+  const double readRate = measureHalfRate(speed);
+  run_.report.note("copy_bytes_per_second", speed.copyBytesPerSecond);
+  run_.report.note("half_operations_per_second", speed.halfOperationsPerSecond);
+  run_.report.note("read_bytes_per_second", readRate);
+  run_.report.heading(
+      "Reading " + decimalText(readRate * 1e-9, 1) + " GB/s, matrix products in 16 bits at best " +
+      decimalText(1e-12 * speed.halfOperationsPerSecond, 2) + " TFLOP/s (0: it cannot tell)");
+  run_.tables.setSpeed(speed);
+  run_.tables.beginStages();
+  if (isCopied) run_.tables.add(run_.rows().copy(2.0 * bytes), &seconds);
 }
 
-void StagePart::measureHalfRate() {
-  run_.report.say("multiplying at the best rate");
+Sample StagePart::measureCopy(double bytes) const {
+  MemoryLedger ledger;
+  const auto size = static_cast<std::size_t>(bytes);
+  const BackendBuffer from(backend_, ledger, MemoryCategory::kWorkspace, size);
+  const BackendBuffer to(backend_, ledger, MemoryCategory::kWorkspace, size);
+  return run_.measure(1, [&] { backend_.copy(to.data(), from.data(), size); });
+}
+
+/// The rate of reading.
+double StagePart::measureHalfRate(DeviceSpeed& speed) const {
   const kernels::MachineRates rates = backend_.measureRates();
-  const double best = std::max(rates.bf16MultiplyAddsPerSecond, rates.floatMultiplyAddsPerSecond);
   run_.wait();
-  run_.findings.halfOperationsPerSecond = 2.0 * best;
-  run_.report.note("half_operations_per_second", 2.0 * best);
-  run_.report.note("read_bytes_per_second", rates.readBytesPerSecond);
-  run_.report.heading("  reading " + decimalText(rates.readBytesPerSecond * 1e-9, 1) +
-                      " GB/s, matrix products in 16 bits at best " + decimalText(2e-12 * best, 2) +
-                      " TFLOP/s (0: it cannot tell)");
+  speed.halfOperationsPerSecond =
+      2.0 * std::max(rates.bf16MultiplyAddsPerSecond, rates.floatMultiplyAddsPerSecond);
+  speed.computeMajor = rates.computeMajor;
+  speed.nMultiprocessors = rates.nMultiprocessors;
+  speed.clockHz = rates.clockHz;
+  return rates.readBytesPerSecond;
 }
 
 void StagePart::measureWeights(WeightFormat format) {
@@ -169,64 +134,40 @@ void StagePart::measureWeights(WeightFormat format) {
                   " layers");
   const auto model = makeRepeatedModel(config, format, 1, backend_, ledger_, run_.stop);
   const double seconds = 6.0 * run_.options.secondsEach;
-  for (const std::int64_t nTokens : std::set<std::int64_t>{1, 4, 8, run_.options.prefillTokens}) {
+  for (const std::int64_t nTokens : run_.rows().productTokens()) {
     const std::string what = name + " products of " + std::to_string(nTokens) + " tokens";
-    if (nTokens > 0 && run_.hasTimeFor(what, seconds)) measureMatrices(*model, name, nTokens);
+    if (run_.hasTimeFor(what, seconds)) measureMatrices(*model, nTokens);
   }
-  if (run_.hasTimeFor(name + " products behind a norm", seconds)) measureFused(*model, name);
+  if (run_.hasTimeFor(name + " products behind a norm", seconds)) measureFused(*model);
 }
 
 /// All matrices of a kind in turn, layer after layer, then the head.
-void StagePart::measureMatrices(const Model& model, const std::string& format,
-                                std::int64_t nTokens) {
-  using Matrices = std::vector<const WeightView*>;
-  Matrices square;
-  Matrices gateAndUp;
-  Matrices down;
-  Matrices all;
-  for (const LayerWeights& layer : model.layers()) {
-    square.insert(square.end(), {&layer.query, &layer.key, &layer.value, &layer.attentionOutput});
-    gateAndUp.insert(gateAndUp.end(), {&layer.gate, &layer.up});
-    down.push_back(&layer.down);
-    all.insert(all.end(), {&layer.query, &layer.key, &layer.value, &layer.attentionOutput,
-                           &layer.gate, &layer.up, &layer.down});
-  }
+void StagePart::measureMatrices(const Model& model, std::int64_t nTokens) {
   const std::int64_t inputs = std::max(config_.intermediateSize, config_.hiddenSize);
   std::int64_t outputs = std::max(inputs, config_.nHeads * config_.headDim);
   if (nTokens == 1) outputs = std::max(outputs, config_.vocabSize);
   const RandomFloats input(backend_, ledger_, nTokens, inputs);
   const RandomFloats output(backend_, ledger_, nTokens, outputs);
-  const auto measure = [&](const char* size, const Matrices& matrices, std::int64_t nCalls) {
-    Stage stage{"matmul", format, size, nTokens};
-    for (const WeightView* weight : matrices) {
-      stage.bytes += static_cast<double>(weightBytesRead(*weight).total());
-      stage.operations += 2.0 * static_cast<double>(weight->rows * weight->cols * nTokens);
+  for (const ProductRow& product : run_.rows().products(model.weightFormat(), nTokens)) {
+    std::vector<const WeightView*> weights;
+    for (const LayerWeights& layer : model.layers()) {
+      const std::array<const WeightView*, kHeadMatrix + 1> all = {
+          &layer.query, &layer.key, &layer.value, &layer.attentionOutput,
+          &layer.gate,  &layer.up,  &layer.down,  &model.lmHead()};
+      for (const std::size_t place : product.matrices) weights.push_back(all.at(place));
     }
-    stage.bytes /= static_cast<double>(nCalls);
-    stage.operations /= static_cast<double>(nCalls);
+    const std::int64_t nCalls = product.isOfEach ? std::ssize(weights) : std::ssize(model.layers());
     const Sample seconds = run_.measure(nCalls, [&] {
-      for (const WeightView* weight : matrices) {
+      for (const WeightView* weight : weights) {
         backend_.matmul(input.view(weight->cols), *weight, output.view(weight->rows), false);
       }
     });
-    emit(stage, seconds);
-    return percentOfCopy(stage.bytes / seconds.median);
-  };
-  const auto nLayers = std::ssize(model.layers());
-  if (nTokens <= 8) {
-    measure("query to output", square, std::ssize(square));
-    measure("gate, up", gateAndUp, std::ssize(gateAndUp));
-    measure("down", down, std::ssize(down));
+    run_.tables.add(product.row, &seconds);
   }
-  const double percent = measure("a layer", all, nLayers);
-  if (nTokens == 1 && model.weightFormat() == WeightFormat::kNf4) {
-    run_.findings.nf4PercentOfCopy = percent;
-  }
-  if (nTokens == 1) measure("head", {&model.lmHead()}, 1);
 }
 
 /// What the graph really calls for one token.
-void StagePart::measureFused(const Model& model, const std::string& format) {
+void StagePart::measureFused(const Model& model) {
   const std::int64_t hidden = config_.hiddenSize;
   const RandomFloats input(backend_, ledger_, 1, hidden);
   const RandomFloats normed(backend_, ledger_, 1, hidden);
@@ -235,50 +176,39 @@ void StagePart::measureFused(const Model& model, const std::string& format) {
   const RandomFloats value(backend_, ledger_, 1, config_.nHeads * config_.headDim);
   const RandomFloats gate(backend_, ledger_, 1, config_.intermediateSize);
   const RandomFloats up(backend_, ledger_, 1, config_.intermediateSize);
-  const auto bytesOf = [](std::initializer_list<const WeightView*> weights) {
-    double bytes = 0.0;
-    for (const WeightView* weight : weights) {
-      bytes += static_cast<double>(weightBytesRead(*weight).total());
-    }
-    return bytes;
-  };
-  const LayerWeights& one = model.layers().front();
+  const std::vector<StageRow> rows = run_.rows().fusedProducts(model.weightFormat());
   const auto nLayers = std::ssize(model.layers());
-  emit({"norm + matmul each", format, "query, key, value", 1,
-        bytesOf({&one.query, &one.key, &one.value})},
-       run_.measure(nLayers, [&] {
-         for (const LayerWeights& layer : model.layers()) {
-           const Projection projections[] = {{layer.query, query.view(layer.query.rows)},
-                                             {layer.key, key.view(layer.key.rows)},
-                                             {layer.value, value.view(layer.value.rows)}};
-           backend_.normMatmulEach(input.view(hidden), layer.attentionNorm, 1e-5F,
-                                   normed.view(hidden), projections);
-         }
-       }));
-  emit({"norm + gate + up", format, "gate, up", 1, bytesOf({&one.gate, &one.up})},
-       run_.measure(nLayers, [&] {
-         for (const LayerWeights& layer : model.layers()) {
-           backend_.normGateUp(input.view(hidden), layer.mlpNorm, 1e-5F, normed.view(hidden),
-                               {layer.gate, gate.view(layer.gate.rows)},
-                               {layer.up, up.view(layer.up.rows)});
-         }
-       }));
+  const Sample queryKeyValue = run_.measure(nLayers, [&] {
+    for (const LayerWeights& layer : model.layers()) {
+      const Projection projections[] = {{layer.query, query.view(layer.query.rows)},
+                                        {layer.key, key.view(layer.key.rows)},
+                                        {layer.value, value.view(layer.value.rows)}};
+      backend_.normMatmulEach(input.view(hidden), layer.attentionNorm, 1e-5F, normed.view(hidden),
+                              projections);
+    }
+  });
+  run_.tables.add(rows[0], &queryKeyValue);
+  const Sample gateAndUp = run_.measure(nLayers, [&] {
+    for (const LayerWeights& layer : model.layers()) {
+      backend_.normGateUp(input.view(hidden), layer.mlpNorm, 1e-5F, normed.view(hidden),
+                          {layer.gate, gate.view(layer.gate.rows)},
+                          {layer.up, up.view(layer.up.rows)});
+    }
+  });
+  run_.tables.add(rows[1], &gateAndUp);
 }
 
 void StagePart::measureDepth(std::int64_t depth) {
   const std::string behind = " at depth " + std::to_string(depth);
   run_.report.say("attention" + behind);
-  for (const auto& [keyNbits, valueNbits] : {std::pair{16, 16}, {8, 8}, {4, 4}, {4, 2}, {2, 2}}) {
+  for (const auto& [keyNbits, valueNbits] : kSelftestCaches) {
     const std::string what =
         "attention " + std::to_string(keyNbits) + "/" + std::to_string(valueNbits) + behind;
     if (!run_.hasTimeFor(what, 6.0 * run_.options.secondsEach)) continue;
     run_.unlessTooLarge(what, [&] {
       measureAttention(keyNbits, valueNbits, depth, 1);
-      const bool isUsual = keyNbits == valueNbits && keyNbits != 8;
-      if (isUsual && run_.options.prefillTokens > 8) {
-        measureAttention(keyNbits, valueNbits, depth,
-                         std::min<std::int64_t>(1024, run_.options.prefillTokens));
-      }
+      const std::int64_t nQueries = run_.rows().prefillQueries(keyNbits, valueNbits);
+      if (nQueries > 0) measureAttention(keyNbits, valueNbits, depth, nQueries);
     });
   }
 }
@@ -301,39 +231,25 @@ void StagePart::measureAttention(int keyNbits, int valueNbits, std::int64_t dept
       randomSpan(backend_, ledger_, shape_, kernels::DataType::kF16, memory, nTokens);
   const float scale = 1.0F / std::sqrt(static_cast<float>(shape_.headDim));
 
-  Stage stage{nTokens > 1 ? "prefill attention" : "decode attention",
-              std::to_string(keyNbits) + "/" + std::to_string(valueNbits),
-              "depth " + std::to_string(depth), nTokens};
-  stage.bytes = static_cast<double>(cacheBytesRead(cache, shape_, nLayers).total()) /
-                    static_cast<double>(nLayers) +
-                static_cast<double>(memory.sizeBytes());
-  const auto n = static_cast<double>(nTokens);
-  stage.operations =
-      4.0 * static_cast<double>(cols) * n * (static_cast<double>(depth) + (n + 1.0) / 2.0);
   const Sample seconds = run_.measure(nLayers, [&] {
     for (std::int64_t layer = 0; layer < nLayers; ++layer) {
       backend_.attend(shape_, scale, queries.view(cols), cache.view(layer), chunk, 0,
                       output.view(cols));
     }
   });
-  emit(stage, seconds);
-  if (nTokens > 1 || keyNbits != valueNbits) return;
-  run_.findings.attentionSeconds[{keyNbits, depth}] = seconds.median;
-  if (keyNbits == 16 && depth == run_.options.depths.back()) {
-    run_.findings.halfAttentionPercentOfCopy = percentOfCopy(stage.bytes / seconds.median);
-  }
+  run_.tables.add(run_.rows().attention(keyNbits, valueNbits, depth, nTokens), &seconds);
 }
 
 void StagePart::measurePacking(int nbits, kernels::QuantSolver solver) {
-  const bool isHqq = solver == kernels::QuantSolver::kHqq;
-  const std::string name = std::to_string(nbits) + (isHqq ? " hqq" : " minmax");
-  if (!run_.hasTimeFor("packing " + name, 3.0 * run_.options.secondsEach)) return;
+  const StageRow row = run_.rows().packing(nbits, solver);
+  const std::string what = "packing " + row.format;
+  if (!run_.hasTimeFor(what, 3.0 * run_.options.secondsEach)) return;
   const kernels::PageFormat format = selftestCache(nbits, nbits).pageFormat(0);
   const std::size_t pageBytes =
       kernels::pageLayout(format, shape_.nKvHeads, shape_.headDim).totalBytes;
   const auto sourceBytes =
       static_cast<double>(exactBytes(shape_, kernels::DataType::kF16, format.groupSize));
-  run_.unlessTooLarge("packing " + name, [&] {
+  run_.unlessTooLarge(what, [&] {
     const std::int64_t nPages = nOver(sourceBytes, 128);
     const std::int64_t nTokens = nPages * format.groupSize;
     const BackendBuffer memory(backend_, ledger_, MemoryCategory::kWorkspace,
@@ -342,16 +258,15 @@ void StagePart::measurePacking(int nbits, kernels::QuantSolver solver) {
         randomSpan(backend_, ledger_, shape_, kernels::DataType::kF16, memory, nTokens);
     const BackendBuffer pages(backend_, ledger_, MemoryCategory::kWorkspace,
                               static_cast<std::size_t>(nPages) * pageBytes);
-    emit(
-        {"packing", name, "a page", format.groupSize, sourceBytes + static_cast<double>(pageBytes)},
-        run_.measure(nPages, [&] {
-          for (std::int64_t page = 0; page < nPages; ++page) {
-            const ExactSpan tokens =
-                source.slice(page * format.groupSize, format.groupSize, shape_.headDim);
-            backend_.packPage(shape_, {&tokens, 1}, format, solver,
-                              pages.data() + static_cast<std::size_t>(page) * pageBytes);
-          }
-        }));
+    const Sample seconds = run_.measure(nPages, [&] {
+      for (std::int64_t page = 0; page < nPages; ++page) {
+        const ExactSpan tokens =
+            source.slice(page * format.groupSize, format.groupSize, shape_.headDim);
+        backend_.packPage(shape_, {&tokens, 1}, format, solver,
+                          pages.data() + static_cast<std::size_t>(page) * pageBytes);
+      }
+    });
+    run_.tables.add(row, &seconds);
   });
 }
 

@@ -24,13 +24,15 @@ class CliPlanTest : public QObject {
   void planAgreesWithWhatIsLoaded_data();
   void planAgreesWithWhatIsLoaded();
   void planSaysWhetherAContextFitsAndHow();
+  void aCardIsPlannedForWithWhatTheBackendAndTheDriverTake();
+  void aDeviceThatIsNotThereIsAnError();
   void explicitOptionsOverrideThePreset();
 };
 
 void CliPlanTest::planSaysTheSizesOfTheDesign() {
   const auto plan = [](const QStringList& options) {
     return run(QStringList{"plan", "--json", "--model", "llama-2-7b", "--weights", "nf4",
-                           "--context", "100000"} +
+                           "--backend", "cpu", "--context", "100000"} +
                options)
         .parsed();
   };
@@ -54,7 +56,8 @@ void CliPlanTest::planSaysTheSizesOfTheDesign() {
   QCOMPARE(plan({"--memory", "3GiB"})["largest_context"].get<std::int64_t>(), 0);
   QCOMPARE(plan({"--memory", "24 GB"})["memory_bytes"].get<std::int64_t>(), 24'000'000'000);
 
-  const Outcome table = run({"plan", "--model", "llama-2-7b", "--memory", "8GiB"});
+  const Outcome table =
+      run({"plan", "--model", "llama-2-7b", "--memory", "8GiB", "--backend", "cpu"});
   QVERIFY(table.out.find("3.49 GiB") != std::string::npos);
   QVERIFY(table.out.find(" GB") == std::string::npos);
 }
@@ -100,7 +103,8 @@ void CliPlanTest::planAgreesWithWhatIsLoaded() {
 }
 
 void CliPlanTest::planSaysWhetherAContextFitsAndHow() {
-  const QStringList plan = {"plan", "--json", "--shape", "llama-2-7b", "--memory", "24GiB"};
+  const QStringList plan = {"plan",     "--json", "--shape",   "llama-2-7b",
+                            "--memory", "24GiB",  "--backend", "cpu"};
   const json whole = run(plan + QStringList{"--context", "4096"}).parsed();
   QVERIFY(whole["fits"].get<bool>());
   QCOMPARE(whole["chunk"].get<int>(), 4096);
@@ -116,8 +120,39 @@ void CliPlanTest::planSaysWhetherAContextFitsAndHow() {
   const json beyond = run(plan + QStringList{"--context", "900000"}).parsed();
   QVERIFY(!beyond["fits"].get<bool>());
   QVERIFY(beyond["bytes"]["total"].get<std::uint64_t>() > (std::uint64_t{24} << 30U));
-  const Outcome text = run({"plan", "--shape", "llama-2-7b", "--memory", "24GiB"});
+  const Outcome text =
+      run({"plan", "--shape", "llama-2-7b", "--memory", "24GiB", "--backend", "cpu"});
   QVERIFY(text.out.find("4,096 tokens fit, read in one go") != std::string::npos);
+}
+
+void CliPlanTest::aCardIsPlannedForWithWhatTheBackendAndTheDriverTake() {
+  const QStringList plan = {"plan", "--json", "--shape", "llama-2-7b", "--context", "100000"};
+  const QStringList card = {"--card", "h200", "--chunk", "2048"};
+  const json plain = run(plan + QStringList{"--backend", "cpu", "--chunk", "2048"}).parsed();
+  const json result = run(plan + card).parsed();
+  const json& device = result["device"];
+  const auto bytes = [](const json& value) { return value.get<std::uint64_t>(); };
+  QCOMPARE(bytes(result["bytes"]["workspace"]),
+           bytes(plain["bytes"]["workspace"]) + bytes(device["own_bytes"]));
+  QCOMPARE(bytes(result["used_bytes"]),
+           bytes(result["bytes"]["total"]) + bytes(device["other_bytes"]));
+  QVERIFY(result["fits"].get<bool>());
+  QVERIFY(!plain.contains("device"));
+
+  // --memory then is all of the card's.
+  const json small = run(plan + card + QStringList{"--memory", "16GiB"}).parsed();
+  QVERIFY(!small["fits"].get<bool>());
+  QCOMPARE(bytes(small["memory_bytes"]), (std::uint64_t{16} << 30U) - bytes(device["other_bytes"]));
+
+  const Outcome text = run({"plan", "--shape", "llama-2-7b", "--card", "rtx-4090"});
+  QVERIFY(text.out.find("All of it: ") != std::string::npos);
+  QCOMPARE(run({"plan", "--card", "rtx-1"}).exitCode, 2);
+}
+
+void CliPlanTest::aDeviceThatIsNotThereIsAnError() {
+  const Outcome outcome = run({"plan", "--backend", "cuda", "--cuda-plugin", "/nowhere/plugin.so"});
+  QCOMPARE(outcome.exitCode, 1);
+  QVERIFY(outcome.isErrorLine("name a card with --card"));
 }
 
 void CliPlanTest::explicitOptionsOverrideThePreset() {

@@ -9,12 +9,17 @@
 #include <string>
 #include <vector>
 
+#include <QJsonDocument>
+#include <QJsonObject>
+#include <QProcess>
 #include <QtTest>
 
+#include "engine/backend_factory.h"
 #include "engine/engine.h"
 #include "engine/kv_arena.h"
 #include "engine/memory_plan.h"
 #include "engine/presets.h"
+#include "kernels/cuda/own_memory.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/cuda_on_cpu/emulated_plugin.h"
 #include "tests/engine/device_like_backend.h"
@@ -101,6 +106,8 @@ class DeviceMemoryTest : public QObject {
   void aModelThatIsUnloadedGivesAllItsMemoryBack();
   void theLedgerKnowsEveryByteOfTheDevice();
   void thePlanAgreesWithTheDeviceAtFullContext();
+  void theTerminalPlansWhatTheEngineTakes();
+  void theBackendsOwnMemoryIsKnownBefore();
   void weightsAreOneAllocationAndTravelThroughPinnedMemory();
   void loadingShowsProgressAndCanBeCancelled();
   void decodingAllocatesNothing();
@@ -166,6 +173,47 @@ void DeviceMemoryTest::thePlanAgreesWithTheDeviceAtFullContext() {
   const auto used = static_cast<double>(plugin.counters().deviceBytes);
   QVERIFY2(std::abs(planned - used) <= 0.03 * used,
            qPrintable(QStringLiteral("planned %1, used %2").arg(planned).arg(used)));
+}
+
+void DeviceMemoryTest::theTerminalPlansWhatTheEngineTakes() {
+  const cuda_on_cpu::EmulatedPlugin plugin(LONGHAND_EMULATED_PLUGIN);
+  const auto engine = load(plugin);
+  engine->prefill(std::vector<std::int32_t>(256, 5), {}, {});
+  QProcess process;
+  process.start(LONGHAND_CLI, {"plan", "--json", "--backend", "cuda", "--cuda-plugin",
+                               QString::fromStdString(plugin.file()), "--context", "256",
+                               "--group-size", "32", "--residual-length", "0", "--model",
+                               QString::fromStdString(tests::resourcePath("longhand-demo"))});
+  QVERIFY(process.waitForFinished(60000));
+  QCOMPARE(process.exitCode(), 0);
+  const QJsonObject plan = QJsonDocument::fromJson(process.readAllStandardOutput()).object();
+  const QJsonObject planned = plan["bytes"].toObject();
+  const MemoryReport report = engine->memory();
+  const auto own = static_cast<double>(report.backend.deviceBytes);
+  QCOMPARE(plan["device"].toObject()["own_bytes"].toDouble(), own);
+  QVERIFY(planned["workspace"].toDouble() > own);
+  const std::pair<const char*, MemoryCategory> categories[] = {
+      {"weights", MemoryCategory::kWeights},
+      {"kv_codes", MemoryCategory::kKvCodes},
+      {"kv_scales", MemoryCategory::kKvScales},
+      {"kv_exact", MemoryCategory::kKvExact},
+      {"workspace", MemoryCategory::kWorkspace}};
+  for (const auto& [name, category] : categories) {
+    QCOMPARE(planned[name].toDouble(), static_cast<double>(report.use[category]));
+  }
+}
+
+void DeviceMemoryTest::theBackendsOwnMemoryIsKnownBefore() {
+  const cuda_on_cpu::EmulatedPlugin plugin(LONGHAND_EMULATED_PLUGIN);
+  const ChosenBackend chosen = createBackend({1, "auto", "cuda", plugin.file()});
+  constexpr int kMultiprocessors = 4;  // of the emulation, which has no cuBLAS
+  using namespace kernels::cuda;       // NOLINT(google-build-using-namespace): its figures
+  QCOMPARE(chosen.backend->ownMemory().deviceBytes,
+           ownDeviceBytes(kMultiprocessors, kMatmulScratchBytes));
+  QCOMPARE(plannedDeviceBytes(kMultiprocessors, 8),
+           ownDeviceBytes(kMultiprocessors, kMatmulScratchBytes + kCublasBytes));
+  QCOMPARE(plannedDeviceBytes(kMultiprocessors, 9) - plannedDeviceBytes(kMultiprocessors, 8),
+           std::uint64_t{kHopperCublasBytes - kCublasBytes});
 }
 
 void DeviceMemoryTest::weightsAreOneAllocationAndTravelThroughPinnedMemory() {

@@ -8,6 +8,7 @@
 #include <QTest>
 
 #include "engine/error.h"
+#include "engine/step_cost.h"
 #include "kernels/half.h"
 #include "tests/engine/engine_harness.h"
 #include "tests/engine/kv_harness.h"
@@ -80,6 +81,8 @@ class RandomCacheTest : public QObject {
   void aStopLeavesTheCacheEmpty();
   void enginesDecodeBehindRandomTokens();
   void bytesOfAStepAgreeWithThePlanOfMemory();
+  void bytesOfAStepAreKnownBeforeThereIsACache_data() { addConfigs(); }
+  void bytesOfAStepAreKnownBeforeThereIsACache();
 };
 
 void RandomCacheTest::tokensStandWhereReadOnesWouldStand() {
@@ -93,6 +96,20 @@ void RandomCacheTest::tokensStandWhereReadOnesWouldStand() {
     fill(filled, nTokens);
     compareCounts(filled.cache().counts(), fed.cache().counts());
     if (QTest::currentTestFailed()) QFAIL(qPrintable(QString("%1 tokens").arg(nTokens)));
+  }
+}
+
+void RandomCacheTest::bytesOfAStepAreKnownBeforeThereIsACache() {
+  const KvCacheConfig config = fetchedConfig();
+  if (config.slidingWindow > 0) QSKIP("only of caches that forget nothing");
+  KvHarness harness(config);
+  for (const std::int64_t nTokens : {1, 4, 5, 71, 72, 99, 100, 101, 330}) {
+    fill(harness, nTokens);
+    const engine::DecodeBytes read = engine::cacheBytesRead(harness.cache(), kShape, kLayers);
+    const engine::DecodeBytes known = engine::cacheBytesRead(config, kShape, kLayers, nTokens);
+    QCOMPARE(known.kvCodes, read.kvCodes);
+    QCOMPARE(known.kvScales, read.kvScales);
+    QCOMPARE(known.kvExact, read.kvExact);
   }
 }
 

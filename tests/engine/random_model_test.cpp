@@ -10,6 +10,7 @@
 
 #include "engine/error.h"
 #include "engine/model.h"
+#include "engine/step_cost.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/model_values.h"
 #include "tests/support/paths.h"
@@ -83,6 +84,8 @@ void RandomModelTest::randomModelsHaveTheSizesAndSpreadOfRealOnes() {
       makeRandomModel(real->config(), static_cast<WeightFormat>(format), 3, *backend_, *ledger_);
   QCOMPARE(random->weightBytes(), real->weightBytes());
   QVERIFY(random->weightFormat() == real->weightFormat());
+  QCOMPARE(weightBytesRead(real->config(), static_cast<WeightFormat>(format)).total(),
+           weightBytesRead(*random).total());
   for (const WeightView& view : matricesOf(*random)) {
     double sum = 0.0;
     double squares = 0.0;

@@ -76,6 +76,9 @@ class SelftestTest : public QObject {
   void aStoppedTestLeavesWhatItHas();
   void aFileThatCannotBeWrittenIsRefusedAtOnce();
   void theProgramSaysWhyThereIsNoDevice();
+  void everyRowIsPredictedToo();
+  void aPredictionNamesWhatACardHasNoRoomFor();
+  void theProgramPredictsWithoutADevice();
 
  private:
   Outcome run(kernels::Backend& backend, SelftestOptions options,
@@ -89,6 +92,12 @@ class SelftestTest : public QObject {
     outcome.table = table.str();
     outcome.progress = progress.str();
     return outcome;
+  }
+  Outcome predict(const char* card, SelftestOptions options) const {
+    options.jsonFile = folder_->filePath("predicted.json").toStdString();
+    std::ostringstream table;
+    predictSelftest(cardByName(card), options, table);
+    return {true, readJson(options.jsonFile), table.str(), {}};
   }
   static void checkWhole(const Outcome& outcome);
 
@@ -111,13 +120,17 @@ void SelftestTest::checkWhole(const Outcome& outcome) {
     stages.insert(row["stage"]);
     QVERIFY(row["seconds"]["median"].get<double>() > 0.0);
     QVERIFY(row["bytes"].get<double>() > 0.0);
+    QVERIFY(row["predicted_seconds"].get<double>() > 0.0);
   }
   const std::set<std::string> expected = {
       "copy",    "matmul",           "norm + matmul each", "norm + gate + up", "decode attention",
       "packing", "prefill attention"};
   QVERIFY(stages == expected);
   QCOMPARE(report["decode"].size(), std::size_t{10});  // (4 with NF4 + 1 with F16) x 2 depths
-  for (const json& row : report["decode"]) QVERIFY(row["tokens_per_second"].get<double>() > 0.0);
+  for (const json& row : report["decode"]) {
+    QVERIFY(row["tokens_per_second"].get<double>() > 0.0);
+    QVERIFY(row["predicted_tokens_per_second"].get<double>() > 0.0);
+  }
   QCOMPARE(report["prefill"].size(), std::size_t{5});  // 2 + 2, and the longest prompt
   QCOMPARE(report["memory"].size(), std::size_t{2});
   QVERIFY(report["targets"].size() >= 9);
@@ -202,6 +215,10 @@ void SelftestTest::whatDoesNotFitTheMemoryIsLeftOut() {
   QVERIFY(outcome.report["decode"].size() >= 5);
   QVERIFY(outcome.report["left_out"].size() >= 1);
   QVERIFY(outcome.table.find("Left out") != std::string::npos);
+  QVERIFY(outcome.table.find("All that was checked is right.") == std::string::npos);
+  QVERIFY2(outcome.table.find("What was checked is right, but 5 rows were left out") !=
+               std::string::npos,
+           outcome.table.c_str());
 }
 
 void SelftestTest::aPromptMayBeLongerThanTheDeepestDepth() {
@@ -227,6 +244,10 @@ void SelftestTest::whatDoesNotFitTheBudgetIsLeftOut() {
   QVERIFY(outcome.report["is_complete"].get<bool>());
   QVERIFY(outcome.report["left_out"].size() >= 10);
   QVERIFY(!outcome.report.contains("decode"));
+  const std::string verdict = outcome.report["verdict"];
+  QVERIFY2(verdict.find("nothing at all was measured of: decode, prefill; ") != std::string::npos,
+           verdict.c_str());
+  QVERIFY(outcome.table.find(verdict) != std::string::npos);
 }
 
 void SelftestTest::aStoppedTestLeavesWhatItHas() {
@@ -268,6 +289,64 @@ void SelftestTest::theProgramSaysWhyThereIsNoDevice() {
   QCOMPARE(said.count('\n'), 1);
   QVERIFY2(said.contains("There is no CUDA plug-in"), said.constData());
   QVERIFY(process.readAllStandardOutput().isEmpty());
+}
+
+void SelftestTest::everyRowIsPredictedToo() {
+  const auto backend = kernels::createCpuBackend({.threads = 2});
+  SelftestOptions options = smallOptions();
+  options.parts = "bc";
+  const json measured = run(*backend, options).report;
+  const json predicted = predict("h200", options).report;
+  for (const auto& [section, keys] :
+       {std::pair{"stages", std::vector{"stage", "format", "size", "tokens", "operations"}},
+        {"decode", {"weights", "bits", "depth"}},
+        {"prefill", {"weights", "bits", "depth", "tokens"}},
+        {"memory", {"weights", "bits", "depth"}},
+        {"targets", {"what", "wanted", "is_limit"}}}) {
+    QCOMPARE(predicted[section].size(), measured[section].size());
+    for (std::size_t i = 0; i < measured[section].size(); ++i) {
+      for (const char* const key : keys) {
+        QVERIFY2(predicted[section][i][key] == measured[section][i][key], key);
+      }
+      QVERIFY(!predicted[section][i].contains("seconds"));
+    }
+  }
+  for (std::size_t i = 1; i < measured["stages"].size(); ++i) {  // behind the copy
+    QVERIFY(predicted["stages"][i]["bytes"] == measured["stages"][i]["bytes"]);
+    QVERIFY(predicted["stages"][i]["predicted_seconds"].get<double>() > 0.0);
+  }
+}
+
+void SelftestTest::aPredictionNamesWhatACardHasNoRoomFor() {
+  SelftestOptions options;
+  options.model = selftestShape("llama-2-7b");
+  const Outcome small = predict("rtx-3060", options);
+  std::set<std::string> leftOut;
+  for (const json& row : small.report["left_out"]) leftOut.insert(row["what"]);
+  QVERIFY(leftOut.contains("decode with nf4 weights and 16 bits at depth 32768"));
+  QVERIFY(leftOut.contains("decode with f16 weights and 16 bits at depth 0"));
+  QVERIFY(!leftOut.contains("decode with nf4 weights and 2 bits at depth 32768"));
+  QVERIFY(small.table.find("GiB are needed, and of 11.76 GiB") != std::string::npos);
+  const Outcome large = predict("h200", options);
+  QVERIFY(!large.report.contains("left_out"));
+  QVERIFY(large.table.find("nothing was measured.") != std::string::npos);
+  for (const json& row : large.report["targets"]) {
+    QVERIFY(row["is_predicted"].get<bool>());
+    QVERIFY(!row.contains("measured"));
+  }
+}
+
+void SelftestTest::theProgramPredictsWithoutADevice() {
+  QProcess process;
+  process.start(LONGHAND_SELFTEST, {"--predict", "h200", "--parts", "c"});
+  QVERIFY(process.waitForFinished());
+  QCOMPARE(process.exitCode(), 0);
+  const QByteArray said = process.readAllStandardOutput();
+  QVERIFY2(said.contains("NVIDIA H200, by its data sheet"), said.constData());
+  QVERIFY(said.contains("NF4 + int4 decode against F16 + F16, depth 100000"));
+  process.start(LONGHAND_SELFTEST, {"--predict", "abacus"});
+  QVERIFY(process.waitForFinished());
+  QCOMPARE(process.exitCode(), 2);
 }
 
 QTEST_GUILESS_MAIN(SelftestTest)

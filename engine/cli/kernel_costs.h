@@ -1,0 +1,91 @@
+#pragma once
+// What the CUDA kernels cost: every figure that a prediction (engine/cli/prediction.h) rests on,
+// and where it comes from. "Counted" means instructions of a warp in the machine code for sm_86 and
+// sm_90 (nvcc 13.0), which differ by less than 3 %: `tests/bench/count_instructions.sh` prints the
+// loops of each kernel. "Assumed" means that no card has been at hand to measure it.
+
+#include <cstdint>
+
+namespace longhand::engine::cli::costs {
+
+// --- Shares of what the same device does at best -----------------------------------------------
+
+/// Of a card's bandwidth, what a copy reaches. Assumed: published copies reach 88 to 93 %.
+inline constexpr double kCopyShare = 0.9;
+/// Of a copy's rate, what a kernel that streams codes reaches. Assumed.
+inline constexpr double kMemoryShare = 0.9;
+/// Of the instructions that the schedulers could issue. Assumed: with 2 to 4 warps a scheduler, as
+/// here, waiting for tables, tensor cores and memory takes the rest.
+inline constexpr double kIssueShare = 0.6;
+inline constexpr double kSchedulers = 4.0;  // of a multiprocessor, an instruction a clock each
+/// Of the best product of halves, a product with a tile of 256 tokens. Assumed, with cuBLAS.
+inline constexpr double kProductShare = 0.85;
+/// The same of prefill attention; Hopper and newer apart, where mma.sync has about 62 % of the rate
+/// that cuBLAS gets from wgmma. Assumed.
+inline constexpr double kPrefillAttentionShare = 0.53;
+inline constexpr double kPrefillAttentionShareHopper = 0.42;
+
+// --- Latency -------------------------------------------------------------------------------------
+
+/// A kernel that waits for the one before it, in a graph or a full stream, until its first bytes
+/// are there. Assumed: 0.5 to 1 us between two nodes, and a trip to memory.
+inline constexpr double kLaunchSeconds = 1.5e-6;
+/// What the host adds to a token: kernels/cuda/README.md, "A decode step".
+inline constexpr double kStepSeconds = 50e-6;
+/// The best 41 of 32,000 logits. Assumed.
+inline constexpr double kTopLogitsSeconds = 8e-6;
+
+// --- Instructions --------------------------------------------------------------------------------
+
+/// Decode attention, a page of 64 tokens and 128 channels of one kv head, for up to 4 queries.
+struct PageInstructions {
+  double keys = 0.0;
+  double values = 0.0;
+};
+/// Counted: K two turns of 32 tokens (16 bits: four of 16), V four of 16, two of 32, one of 64.
+constexpr PageInstructions pageInstructions(int nbits) {
+  switch (nbits) {
+    case 16:
+      return {4 * 142.0, 4 * 182.0};
+    case 8:
+      return {2 * 253.0, 4 * 198.0};
+    case 4:
+      return {2 * 289.0, 2 * 353.0};
+    default:
+      return {2 * 266.0, 1 * 572.0};
+  }
+}
+/// Around them, once a page: prefetch, folding of scales, softmax, weights. Counted along the path
+/// of one query; for each further query of the same kv head the second figure again.
+inline constexpr double kPageOfCodes = 1380.0;
+inline constexpr double kPageOfNumbers = 630.0;
+inline constexpr double kPageOfQuery = 700.0;
+
+/// NF4 product: 32 rows, 128 columns of them a turn of one of 8 warps; for 1 to 4 tokens, and for 5
+/// to 8. Counted; each token's input costs the third figure a turn. The fourth is what a warp does
+/// once: tables, norm, sums of warps.
+inline constexpr double kNf4Turn = 590.0;
+inline constexpr double kNf4TurnOfMany = 720.0;
+inline constexpr double kNf4TurnOfToken = 75.0;
+inline constexpr double kNf4Warp = 700.0;
+
+/// Row product, 1024 numbers: with 1 token (between those with a norm and without), up to 4, up to
+/// 8. Counted, less the path of unaligned inputs.
+struct RowInstructions {
+  double one = 0.0;
+  double four = 0.0;
+  double eight = 0.0;
+
+  constexpr double of(std::int64_t nTokens) const {
+    return nTokens == 1 ? one : nTokens <= 4 ? four : eight;
+  }
+};
+inline constexpr RowInstructions kHalfRow = {130.0, 290.0, 1100.0};
+inline constexpr RowInstructions kInt8Row = {195.0, 385.0, 980.0};
+
+/// Packing, a number. Estimated from the source: two passes; HQQ's 20 steps with a power and a
+/// division in each.
+inline constexpr double kPackMinMax = 40.0;
+inline constexpr double kPackHqq = 1900.0;
+
+}  // namespace longhand::engine::cli::costs
