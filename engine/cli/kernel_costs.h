@@ -1,7 +1,7 @@
 #pragma once
 // What the CUDA kernels cost: every figure that a prediction (engine/cli/prediction.h) rests on,
 // and where it comes from. "Counted" means instructions of a warp in the machine code for sm_86 and
-// sm_90 (nvcc 13.0), which differ by less than 3 %: `tests/bench/count_instructions.sh` prints the
+// sm_90 (nvcc 13.0), which differ by less than 3 %: `tests/bench/count_instructions.py` prints the
 // loops of each kernel. "Assumed" means that no card has been at hand to measure it.
 
 #include <cstdint>
