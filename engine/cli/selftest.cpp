@@ -185,7 +185,8 @@ bool runSelftest(kernels::Backend& backend, const SelftestOptions& options, std:
     run.endSeconds = isLast && !has('b') ? options.budgetSeconds : 0.45 * options.budgetSeconds;
     if (has('a')) checkAllKernels(run);
     run.endSeconds = isLast ? options.budgetSeconds : 0.65 * options.budgetSeconds;
-    if (has('b')) measureStages(run);
+    const MeasuredCopy copy = has('b') || has('c') ? measureSpeed(run) : MeasuredCopy();
+    if (has('b')) measureStages(run, copy);
     run.endSeconds = options.budgetSeconds;
     if (has('c')) measureModels(run);
   } catch (const Error& error) {

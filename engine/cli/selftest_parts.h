@@ -38,7 +38,15 @@ struct SelftestRun {
   bool unlessTooLarge(const std::string& what, const std::function<void()>& work) const;
 };
 
+/// Copying at best. Without seconds: there was no room for it.
+struct MeasuredCopy {
+  double bytes = 0.0;  // read and written
+  Sample seconds;
+};
+
 void checkAllKernels(const SelftestRun& run);
-void measureStages(const SelftestRun& run);
+/// What the device does at best: all rows are compared with it and predicted from it.
+MeasuredCopy measureSpeed(const SelftestRun& run);
+void measureStages(const SelftestRun& run, const MeasuredCopy& copy);
 void measureModels(const SelftestRun& run);
 }  // namespace longhand::engine::cli

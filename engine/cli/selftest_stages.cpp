@@ -30,6 +30,10 @@ using kernels::MatrixView;
 using kernels::Projection;
 using kernels::WeightView;
 
+std::uint64_t workingSetOf(const SelftestRun& run) {
+  return std::min(run.options.workingSetBytes, run.backend.memoryInfo().freeBytes / 8);
+}
+
 class StagePart {
  public:
   explicit StagePart(const SelftestRun& run)
@@ -37,10 +41,11 @@ class StagePart {
         backend_(run.backend),
         config_(run.options.model),
         shape_(attentionShape(run.options.model)),
-        workingSet_(std::min(run.options.workingSetBytes, backend_.memoryInfo().freeBytes / 8)) {}
+        workingSet_(workingSetOf(run)) {}
 
-  void measureAll() {
-    measureSpeed();
+  void measureAll(const MeasuredCopy& copy) {
+    run_.tables.beginStages();
+    if (copy.seconds.median > 0.0) run_.tables.add(run_.rows().copy(copy.bytes), &copy.seconds);
     for (const WeightFormat format : kSelftestFormats) {
       const std::string name = weightFormatName(format);
       if (!run_.hasTimeFor(name + " products", 10.0 * run_.options.secondsEach)) continue;
@@ -55,9 +60,6 @@ class StagePart {
   }
 
  private:
-  void measureSpeed();
-  Sample measureCopy(double bytes) const;
-  double measureHalfRate(DeviceSpeed& speed) const;
   void measureWeights(WeightFormat format);
   void measureMatrices(const Model& model, std::int64_t nTokens);
   void measureFused(const Model& model);
@@ -77,47 +79,6 @@ class StagePart {
   std::uint64_t workingSet_;
   MemoryLedger ledger_;
 };
-
-/// Copying and multiplying at best: what all other rows are compared with and predicted from.
-void StagePart::measureSpeed() {
-  const auto bytes = static_cast<double>(workingSet_ / 2 / 256 * 256);
-  DeviceSpeed speed;
-  Sample seconds;
-  run_.report.say("copying");
-  const bool isCopied = run_.unlessTooLarge("the copy", [&] { seconds = measureCopy(bytes); });
-  if (isCopied) speed.copyBytesPerSecond = 2.0 * bytes / seconds.median;
-  run_.report.say("multiplying at the best rate");
-  const double readRate = measureHalfRate(speed);
-  run_.report.note("copy_bytes_per_second", speed.copyBytesPerSecond);
-  run_.report.note("half_operations_per_second", speed.halfOperationsPerSecond);
-  run_.report.note("read_bytes_per_second", readRate);
-  run_.report.heading(
-      "Reading " + decimalText(readRate * 1e-9, 1) + " GB/s, matrix products in 16 bits at best " +
-      decimalText(1e-12 * speed.halfOperationsPerSecond, 2) + " TFLOP/s (0: it cannot tell)");
-  run_.tables.setSpeed(speed);
-  run_.tables.beginStages();
-  if (isCopied) run_.tables.add(run_.rows().copy(2.0 * bytes), &seconds);
-}
-
-Sample StagePart::measureCopy(double bytes) const {
-  MemoryLedger ledger;
-  const auto size = static_cast<std::size_t>(bytes);
-  const BackendBuffer from(backend_, ledger, MemoryCategory::kWorkspace, size);
-  const BackendBuffer to(backend_, ledger, MemoryCategory::kWorkspace, size);
-  return run_.measure(1, [&] { backend_.copy(to.data(), from.data(), size); });
-}
-
-/// The rate of reading.
-double StagePart::measureHalfRate(DeviceSpeed& speed) const {
-  const kernels::MachineRates rates = backend_.measureRates();
-  run_.wait();
-  speed.halfOperationsPerSecond =
-      2.0 * std::max(rates.bf16MultiplyAddsPerSecond, rates.floatMultiplyAddsPerSecond);
-  speed.computeMajor = rates.computeMajor;
-  speed.nMultiprocessors = rates.nMultiprocessors;
-  speed.clockHz = rates.clockHz;
-  return rates.readBytesPerSecond;
-}
 
 void StagePart::measureWeights(WeightFormat format) {
   ModelConfig config = config_;
@@ -270,8 +231,45 @@ void StagePart::measurePacking(int nbits, kernels::QuantSolver solver) {
   });
 }
 
+Sample timesOfCopy(const SelftestRun& run, std::size_t bytes) {
+  MemoryLedger ledger;
+  const BackendBuffer from(run.backend, ledger, MemoryCategory::kWorkspace, bytes);
+  const BackendBuffer to(run.backend, ledger, MemoryCategory::kWorkspace, bytes);
+  return run.measure(1, [&] { run.backend.copy(to.data(), from.data(), bytes); });
+}
+
 }  // namespace
 
-void measureStages(const SelftestRun& run) { StagePart(run).measureAll(); }
+MeasuredCopy measureSpeed(const SelftestRun& run) {
+  const std::uint64_t bytes = workingSetOf(run) / 2 / 256 * 256;
+  MeasuredCopy copy;
+  run.report.say("copying");
+  const bool isCopied = run.unlessTooLarge(
+      "the copy", [&] { copy.seconds = timesOfCopy(run, static_cast<std::size_t>(bytes)); });
+  copy.bytes = 2.0 * static_cast<double>(bytes);
+  run.report.say("multiplying at the best rate");
+  const kernels::MachineRates rates = run.backend.measureRates();
+  run.wait();
+  DeviceSpeed speed;
+  if (isCopied) speed.copyBytesPerSecond = copy.bytes / copy.seconds.median;
+  speed.halfOperationsPerSecond =
+      2.0 * std::max(rates.bf16MultiplyAddsPerSecond, rates.floatMultiplyAddsPerSecond);
+  speed.computeMajor = rates.computeMajor;
+  speed.nMultiprocessors = rates.nMultiprocessors;
+  speed.clockHz = rates.clockHz;
+  run.tables.setSpeed(speed);
+  run.report.note("copy_bytes_per_second", speed.copyBytesPerSecond);
+  run.report.note("half_operations_per_second", speed.halfOperationsPerSecond);
+  run.report.note("read_bytes_per_second", rates.readBytesPerSecond);
+  run.report.heading(
+      "Copying " + decimalText(speed.copyBytesPerSecond * 1e-9, 1) + " GB/s, reading " +
+      decimalText(rates.readBytesPerSecond * 1e-9, 1) + ", matrix products in 16 bits at best " +
+      decimalText(1e-12 * speed.halfOperationsPerSecond, 2) + " TFLOP/s (0: it cannot tell)");
+  return copy;
+}
+
+void measureStages(const SelftestRun& run, const MeasuredCopy& copy) {
+  StagePart(run).measureAll(copy);
+}
 
 }  // namespace longhand::engine::cli

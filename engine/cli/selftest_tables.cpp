@@ -204,8 +204,8 @@ void SelftestTables::add(const MemoryRow& row) {
                             {"planned_used_bytes", row.plannedUsedBytes}};
   std::string line = "   memory at " + std::to_string(depth) + " tokens of " +
                      std::to_string(row.nbits) + " bits: ";
-  const std::string planned = "planned " + gibText(row.plannedTakenBytes) + ", with the driver's " +
-                              "share" + (isMeasured_ ? " and other programs " : " ") +
+  const std::string planned = "planned " + gibText(row.plannedTakenBytes) +
+                              (isMeasured_ ? ", in all " : ", with the driver's share ") +
                               gibText(row.plannedUsedBytes);
   if (row.takenBytes > 0) {
     numbers["peak_bytes"] = row.takenBytes - row.ownBytes;

@@ -40,7 +40,12 @@ installed. Nothing is installed and nothing is written but the file of --json. R
 
     $command
 
-Exit status 0: every kernel is right. The table compares the speed with the targets.
+Exit status 0: every kernel is right. The table compares the speed with the targets, and each row with
+what was predicted for it from the copy and matrix rate of the same run. Without a card,
+
+    ./longhand-selftest --predict h200
+
+says what one should give: rtx-3060, rtx-3090, rtx-4090 or h200.
 END
 tar -C "$(dirname "$folder")" -czf "$folder.tar.gz" "$(basename "$folder")"
 bytes=$(du -sb "$folder" | cut -f1)
