@@ -379,7 +379,8 @@ struct DecodeWarp {
         total += p[k];
       }
       const float factor = exp2f(oldLargest - reference);
-      total = warpSum(total);  // also: all lanes have read largest[i]
+      total = warpSum(total);
+      __syncwarp();  // all lanes have read largest[i]
       if (lane() == 0) {
         sum[i] = sum[i] * factor + total;
         largest[i] = newLargest;

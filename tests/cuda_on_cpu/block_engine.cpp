@@ -44,7 +44,7 @@ LONGHAND_NO_TSAN std::uint64_t BlockEngine::nextRandom() {  // xorshift64 (Marsa
 }
 
 LONGHAND_NO_TSAN void BlockEngine::makeReady(unsigned thread) {
-  fibers_[thread].state = Fiber::State::kReady;
+  fibers_[thread]->state = Fiber::State::kReady;
   ready_.push_back(thread);
 }
 
@@ -61,7 +61,7 @@ LONGHAND_NO_TSAN Fiber& BlockEngine::nextReady() {
     const std::size_t choice = readyHead_ + nextRandom() % (ready_.size() - readyHead_);
     std::swap(ready_[choice], ready_[readyHead_]);
   }
-  Fiber& next = fibers_[ready_[readyHead_++]];
+  Fiber& next = *fibers_[ready_[readyHead_++]];
   if (readyHead_ > kCompactFrom && readyHead_ * 2 > ready_.size()) {
     ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(readyHead_));
     readyHead_ = 0;
@@ -177,16 +177,15 @@ LONGHAND_NO_TSAN void BlockEngine::collective(unsigned mask, Combine combine, vo
   meeting.arrived |= 1U << laneIndex;
   self.state = Fiber::State::kInCollective;
   self.site = site;
-  char* const order = &meeting.order[meeting.generation & 1U];
-  releaseOrder(order);
+  // Only __syncwarp orders memory: shuffles, votes and mma exchange registers.
+  char* const order = combine == nullptr ? &meeting.order[meeting.generation & 1U] : nullptr;
+  if (order != nullptr) releaseOrder(order);
   if (meeting.arrived != mask) {
     yield();
-    acquireOrder(order);
+    if (order != nullptr) acquireOrder(order);
     return;
   }
-  acquireOrder(order);
   if (combine != nullptr) combine(meeting.lanes, mask);
-  releaseOrder(order);
   meeting.arrived = 0;
   ++meeting.generation;
   const unsigned first = self.linearIndex - laneIndex;
@@ -201,7 +200,7 @@ LONGHAND_NO_TSAN void BlockEngine::collective(unsigned mask, Combine combine, vo
     }
     yield();
   }
-  acquireOrder(order);
+  if (order != nullptr) acquireOrder(order);
 }
 
 LONGHAND_NO_TSAN void* BlockEngine::sharedArray(const char* site, std::size_t bytes) {
@@ -216,15 +215,22 @@ LONGHAND_NO_TSAN void* BlockEngine::sharedArray(const char* site, std::size_t by
 
 // --- Life of a block ----------------------------------------------------------------------------
 
+LONGHAND_NO_TSAN void BlockEngine::chooseFibers() {
+  std::vector<Fiber>& set = fiberSets_[nBlocksRun_ % kFiberSets];
+  if (set.size() < nThreads_) set.resize(nThreads_);
+  const std::size_t first = kFiberSets == 1 ? 0 : nBlocksRun_ / kFiberSets * kFiberShift;
+  ++nBlocksRun_;
+  fibers_.resize(nThreads_);
+  for (unsigned i = 0; i < nThreads_; ++i) fibers_[i] = &set[(first + i) % set.size()];
+}
+
 LONGHAND_NO_TSAN void BlockEngine::prepareThreads() {
   const dim3 size = current.blockSize;
   nThreads_ = nAlive_ = size.x * size.y * size.z;
   ready_.clear();
   readyHead_ = 0;
   for (Barrier& b : barriers_) b.waiting.clear();
-  std::vector<Fiber>& set = fiberSets_[nextSet_++ % kFiberSets];
-  if (set.size() < nThreads_) set.resize(nThreads_);
-  fibers_ = set;
+  chooseFibers();
   warps_.resize((nThreads_ + kWarpSize - 1) / kWarpSize);
   for (unsigned i = 0; i < warps_.size(); ++i) {
     const unsigned lanes = std::min(kWarpSize, nThreads_ - i * kWarpSize);
@@ -233,7 +239,7 @@ LONGHAND_NO_TSAN void BlockEngine::prepareThreads() {
     for (Meeting& each : warps_[i].meetings) each.arrived = 0;
   }
   for (unsigned i = 0; i < nThreads_; ++i) {
-    Fiber& fiber = fibers_[i];
+    Fiber& fiber = *fibers_[i];
     if (fiber.mapping == nullptr) mapStack(fiber, options.stackBytes);
     fiber.linearIndex = i;
     fiber.threadIndex = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
@@ -278,8 +284,8 @@ LONGHAND_NO_TSAN void BlockEngine::runBlock(void (*body)(void*), void* argument,
 LONGHAND_NO_TSAN void BlockEngine::unwindThreads() {
   isUnwinding_ = true;
   current.fiber = &osThread_;
-  for (Fiber& fiber : fibers_.first(nThreads_)) {
-    if (fiber.state != Fiber::State::kDone) switchTo(fiber);  // comes back when it has ended
+  for (Fiber* const fiber : fibers_) {
+    if (fiber->state != Fiber::State::kDone) switchTo(*fiber);  // comes back when it has ended
   }
   isUnwinding_ = false;
   current.fiber = nullptr;
@@ -290,10 +296,10 @@ LONGHAND_NO_TSAN std::string BlockEngine::deadlockMessage() const {
   std::string text = "deadlock:";
   unsigned named = 0;
   for (unsigned i = 0; i < nThreads_ && named < kNamed; ++i) {
-    if (fibers_[i].state == Fiber::State::kDone) continue;
+    if (fibers_[i]->state == Fiber::State::kDone) continue;
     ++named;
     text += " thread " + std::to_string(i) + " at ";
-    text += fibers_[i].site == nullptr ? "?" : fibers_[i].site;
+    text += fibers_[i]->site == nullptr ? "?" : fibers_[i]->site;
   }
   return text;
 }

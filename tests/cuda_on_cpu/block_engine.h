@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -90,12 +89,14 @@ class BlockEngine {
   };
   static constexpr unsigned kBarriers = 16;
 #ifdef LONGHAND_EMULATION_TSAN
-  static constexpr unsigned kFiberSets = 4;
+  static constexpr unsigned kFiberSets = 2;
 #else
   static constexpr unsigned kFiberSets = 1;
 #endif
+  static constexpr std::size_t kFiberShift = 7;
 
   static void enterFiber();
+  void chooseFibers();
   void prepareThreads();
   void threadMain();
   void unwindThreads();
@@ -110,12 +111,13 @@ class BlockEngine {
   std::uint64_t nextRandom();
   std::string deadlockMessage() const;
 
-  // Of ThreadSanitizer, which takes a tenth of a millisecond to make a fiber: blocks that follow
-  // each other take turns with sets of fibers, so that a race between neighbouring blocks still
-  // shows.
+  // To ThreadSanitizer each fiber is a thread, which costs a tenth of a millisecond to make, and
+  // each barrier costs as much as there are fibers. So blocks take turns with two sets of them: a
+  // race between neighbouring blocks shows. Between others it shows too, because the block after
+  // next gives each thread another fiber of the set.
   std::vector<Fiber> fiberSets_[kFiberSets];
-  unsigned nextSet_ = 0;
-  std::span<Fiber> fibers_;  // of the block
+  std::size_t nBlocksRun_ = 0;
+  std::vector<Fiber*> fibers_;  // [nThreads_] of the block
   std::vector<Warp> warps_;
   std::vector<unsigned> ready_;
   std::size_t readyHead_ = 0;

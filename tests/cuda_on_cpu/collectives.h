@@ -173,6 +173,7 @@ LONGHAND_NO_TSAN inline void loadMatrices(const char* site, unsigned* result, co
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
     current.engine->fail("ldmatrix row is not 16-byte aligned, at " + std::string(site));
   }
+  noteRead(row, 16);
   unsigned loaded[4];
   LoadMatrix lane{row, loaded, isTransposed};
   meet(~0U, lane, site);

@@ -161,7 +161,8 @@ void CudaOnCpuTest::aSanitizerSeesWhatItShould_data() {
   QTest::addColumn<bool>("isSeen");
   QTest::newRow("none") << "none" << false;
   for (const char* race :
-       {"missing-barrier", "write-after-read", "warp-barrier-only", "global-race"}) {
+       {"missing-barrier", "write-after-read", "warp-barrier-only", "global-race",
+        "far-blocks-race", "shuffle-for-barrier", "early-matrix-load"}) {
     QTest::newRow(race) << race << kHasTsan;
   }
   for (const char* overrun : {"shared-overrun", "dynamic-overrun"}) {

@@ -120,6 +120,27 @@ __global__ void globalRace(int* result) {
   if (t == 0) result[0] = static_cast<int>(blockIdx.x);
 }
 
+__global__ void farBlocksRace(int* result) {
+  if (blockIdx.x != 1) result[threadIdx.x] = next(static_cast<int>(threadIdx.x));
+}
+
+__global__ void shuffleForBarrier(int* result) {
+  SHARED(shared, int[kThreads]);
+  const int t = static_cast<int>(threadIdx.x);
+  shared[t] = t;
+  static_cast<void>(__shfl_xor_sync(~0U, t, 1));
+  result[blockIdx.x * kThreads + threadIdx.x] = shared[t ^ 1];
+}
+
+__global__ void earlyMatrixLoad(int* result) {
+  SHARED(shared, unsigned short[kThreads][8]);
+  const int t = static_cast<int>(threadIdx.x);
+  for (unsigned short& each : shared[t]) each = 0;
+  unsigned loaded[4];
+  loadMatrices(LONGHAND_SITE, loaded, &shared[kThreads - 1 - t], false);
+  result[blockIdx.x * kThreads + threadIdx.x] = static_cast<int>(loaded[0]);
+}
+
 __global__ void tooMuchShared(int* result) {
   SHARED(shared, int[13 * 1024]);
   shared[threadIdx.x] = 1;
@@ -160,6 +181,15 @@ std::vector<int> runPlanted(Bug bug) {
     case Bug::kGlobalRace:
       run(globalRace, 0);
       break;
+    case Bug::kFarBlocksRace:
+      launch(farBlocksRace, 3, kThreads, 0, nullptr, result.data());
+      break;
+    case Bug::kShuffleForBarrier:
+      run(shuffleForBarrier, 0);
+      break;
+    case Bug::kEarlyMatrixLoad:
+      run(earlyMatrixLoad, 0);
+      break;
     case Bug::kTooMuchShared:
       run(tooMuchShared, 0);
       break;
@@ -177,6 +207,9 @@ Bug bugNamed(const std::string& name) {
   if (name == "write-after-read") return Bug::kWriteAfterRead;
   if (name == "warp-barrier-only") return Bug::kWarpBarrierOnly;
   if (name == "global-race") return Bug::kGlobalRace;
+  if (name == "far-blocks-race") return Bug::kFarBlocksRace;
+  if (name == "shuffle-for-barrier") return Bug::kShuffleForBarrier;
+  if (name == "early-matrix-load") return Bug::kEarlyMatrixLoad;
   if (name == "shared-overrun") return Bug::kSharedOverrun;
   if (name == "dynamic-overrun") return Bug::kDynamicOverrun;
   if (name == "none") return Bug::kNone;

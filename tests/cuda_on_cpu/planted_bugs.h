@@ -23,6 +23,9 @@ enum class Bug {
   kUninitialised,         // sums up shared memory that nobody wrote
   kMisalignedLoad,        // ldmatrix of a row at an odd address
   kGlobalRace,            // every block writes the same word
+  kFarBlocksRace,         // threads of the first and the third block write the same words
+  kShuffleForBarrier,     // relies on a shuffle, which orders no memory, for what its warp wrote
+  kEarlyMatrixLoad,       // ldmatrix of rows that another warp writes, without a barrier
   kTooMuchShared,         // more than a block may have
 };
 
