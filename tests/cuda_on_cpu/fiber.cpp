@@ -95,6 +95,7 @@ LONGHAND_NO_TSAN void describeOsThread([[maybe_unused]] Fiber& fiber) {
   fiber.tsanFiber = __tsan_get_current_fiber();
 #endif
 #ifdef LONGHAND_EMULATION_ASAN
+  if (fiber.stackBottom != nullptr) return;  // glibc reads /proc/self/maps for the main thread's
   pthread_attr_t attributes;
   void* bottom = nullptr;
   pthread_getattr_np(pthread_self(), &attributes);
