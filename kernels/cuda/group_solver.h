@@ -9,7 +9,6 @@
 namespace longhand::kernels::cuda {
 
 // Constants of the half-quadratic solver, as in kernels/quantizer.cpp.
-inline constexpr float kHqqNorm = 0.7F;
 inline constexpr float kHqqFirstBeta = 10.0F;
 inline constexpr float kHqqBetaGrowth = 1.01F;
 inline constexpr int kHqqSteps = 20;
@@ -43,11 +42,26 @@ __device__ double squaredError(const Values& values, int nbits, QuantScheme sche
   return sum;
 }
 
-/// Proximal operator of |x|^p.
+/// x^(-3/10), as kernels/quantizer.cpp says.
+__device__ __forceinline__ float rootPower(float x) {
+  constexpr unsigned kStart = 0x45d341e8U;
+  constexpr int kNewtonSteps = 4;
+  float y = __uint_as_float(kStart - __float_as_uint(x) / 10U);
+  for (int step = 0; step < kNewtonSteps; ++step) {
+    const float square = __fmul_rn(y, y);
+    const float fourth = __fmul_rn(square, square);
+    const float tenth = __fmul_rn(__fmul_rn(fourth, fourth), square);
+    y = __fadd_rn(y, __fmul_rn(y, __fmul_rn(__fsub_rn(1.0F, __fmul_rn(x, tenth)), 0.1F)));
+  }
+  return __fmul_rn(__fmul_rn(y, y), y);
+}
+
+/// Proximal operator of |x|^0.7.
 __device__ __forceinline__ float shrink(float error, float beta) {
+  constexpr float kLeastKept = 0.125F;
   const float magnitude = fabsf(error);
-  if (magnitude == 0.0F) return 0.0F;
-  const float kept = __fsub_rn(magnitude, __fdiv_rn(powf(magnitude, kHqqNorm - 1.0F), beta));
+  if (!(magnitude >= kLeastKept)) return 0.0F;
+  const float kept = __fsub_rn(magnitude, __fdiv_rn(rootPower(magnitude), beta));
   return kept > 0.0F ? copysignf(kept, error) : 0.0F;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
-// Pages from exact tokens and back. Results equal kernels/quantizer.h bit for bit (hqq on a device:
-// up to the last place of its powf).
+// Pages from exact tokens and back. Results equal kernels/quantizer.h bit for bit.
 
 #include "kernels/cuda/launch_queue.h"
 #include "kernels/cuda/span_list.h"
