@@ -1,8 +1,5 @@
 #include "kernels/cuda/cublas.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "kernels/cuda/shared_library.h"
 
 namespace longhand::kernels::cuda {
@@ -18,7 +15,7 @@ constexpr int kComputeFloat = 68;  // CUBLAS_COMPUTE_32F
 constexpr int kAnyAlgorithm = -1;  // CUBLAS_GEMM_DEFAULT
 
 /// The newest first; the version of the runtime that this was built with is as good as the other,
-/// since cuBLAS brings its own.
+/// since cuBLAS brings its own. The newest does not start with a driver that is older than it.
 constexpr const char* kFiles[] = {"libcublas.so.13", "libcublas.so.12"};
 
 }  // namespace
@@ -34,10 +31,8 @@ struct Cublas::Functions {
               const void* beta, void* c, int typeC, int strideC, int computeType,
               int algorithm) = nullptr;
 
-  bool open() {
-    const bool isOpen = std::any_of(std::begin(kFiles), std::end(kFiles),
-                                    [this](const char* file) { return library.open(file); });
-    return isOpen && library.find(create, "cublasCreate_v2") &&
+  bool open(const char* file) {
+    return library.open(file) && library.find(create, "cublasCreate_v2") &&
            library.find(destroy, "cublasDestroy_v2") &&
            library.find(setStream, "cublasSetStream_v2") &&
            library.find(setWorkspace, "cublasSetWorkspace_v2") &&
@@ -53,18 +48,23 @@ Cublas::~Cublas() {
 
 std::unique_ptr<Cublas> Cublas::load(cudaStream_t stream, void* workspace,
                                      std::size_t workspaceBytes) {
-  std::unique_ptr<Cublas> cublas(new Cublas);
-  const Functions& functions = *cublas->functions_;
-  if (!cublas->functions_->open() || functions.create(&cublas->handle_) != kSuccess) {
-    cublas->handle_ = nullptr;
-    return nullptr;
+  for (const char* file : kFiles) {
+    std::unique_ptr<Cublas> cublas(new Cublas);
+    if (cublas->start(file, stream, workspace, workspaceBytes)) return cublas;
+  }
+  return nullptr;
+}
+
+bool Cublas::start(const char* file, cudaStream_t stream, void* workspace,
+                   std::size_t workspaceBytes) {
+  if (!functions_->open(file)) return false;
+  if (functions_->create(&handle_) != kSuccess) {
+    handle_ = nullptr;
+    return false;
   }
   // The stream first: setting it takes the workspace away again.
-  if (functions.setStream(cublas->handle_, stream) != kSuccess ||
-      functions.setWorkspace(cublas->handle_, workspace, workspaceBytes) != kSuccess) {
-    return nullptr;
-  }
-  return cublas;
+  return functions_->setStream(handle_, stream) == kSuccess &&
+         functions_->setWorkspace(handle_, workspace, workspaceBytes) == kSuccess;
 }
 
 bool Cublas::multiply(const HalfProduct& product) {

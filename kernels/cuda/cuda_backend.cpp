@@ -186,6 +186,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Nvml> nvml_;              // may be nullptr
   DeviceFacts facts_;
   bool usesStepGraphs_;
+  StreamOwner ownedStream_;  // goes after all that uses it
   cudaStream_t stream_ = nullptr;
   std::string fault_;
   std::atomic<std::uint64_t> allocatedBytes_ = 0;  // with ownBytes_
@@ -209,6 +210,7 @@ constexpr std::size_t kLargeSharedBytes = std::size_t{224} << 10U;
 
 bool CudaBackend::start(const TiledMatmulOptions& matmul, const StagingOptions& staging) {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  ownedStream_.reset(stream_);
   ids_ = allocateDevice(kIdsBytes);
   argmaxResult_ = allocateDevice(sizeof(std::int32_t));
   decode_.nBlocks = kDecodeBlocksOnMultiprocessor * facts_.nMultiprocessors;
@@ -243,8 +245,6 @@ CudaBackend::~CudaBackend() {
   if (stream_ == nullptr) return;
   leaveStep();
   cudaStreamSynchronize(stream_);
-  staging_.stop();
-  cudaStreamDestroy(stream_);
 }
 
 std::string CudaBackend::description() const {

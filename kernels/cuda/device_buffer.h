@@ -1,10 +1,11 @@
 #pragma once
-// Memory of the device or of the host (pinned) that a CUDA object owns.
+// Memory of the device or of the host (pinned), and streams, that a CUDA object owns.
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 
 namespace longhand::kernels::cuda {
 
@@ -16,6 +17,11 @@ struct FreePinned {
 };
 using DeviceMemory = std::unique_ptr<std::byte, FreeDevice>;
 using PinnedMemory = std::unique_ptr<std::byte, FreePinned>;
+
+struct DestroyStream {
+  void operator()(cudaStream_t stream) const noexcept { cudaStreamDestroy(stream); }
+};
+using StreamOwner = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
 
 /// Empty when there is no room, or when the device is broken: then cudaGetLastError() says so.
 inline DeviceMemory allocateDevice(std::size_t bytes) {

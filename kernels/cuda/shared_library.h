@@ -14,9 +14,11 @@ class SharedLibrary {
     if (library_ != nullptr) dlclose(library_);
   }
 
-  /// False where the system's folders have no such file. Called until it is true, at most.
+  /// False where the system's folders have no such file. It stays loaded until the process ends:
+  /// cuBLAS has a CUDA runtime of its own, which the driver may call when a context goes.
   bool open(const char* file) {
-    library_ = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (library_ != nullptr) dlclose(library_);
+    library_ = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     return library_ != nullptr;
   }
   /// False, and nullptr in `function`, where it has no such function.
