@@ -8,7 +8,13 @@ namespace {
 
 bool isSame(const dim3& a, const dim3& b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
 
+/// Never less than another backend of this process needs: the limit is the context's.
 void setMostShared(const void* kernel, int bytes) {
+  cudaFuncAttributes now{};
+  if (cudaFuncGetAttributes(&now, kernel) == cudaSuccess &&
+      now.maxDynamicSharedSizeBytes >= bytes) {
+    return;
+  }
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 

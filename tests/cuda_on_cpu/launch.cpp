@@ -22,12 +22,6 @@ constexpr unsigned kLargestGridYz = 65535;
 std::mutex allowedMutex;
 std::map<const void*, std::size_t> allowedDynamicBytes;
 
-std::size_t allowedFor(const void* kernel) {
-  const std::lock_guard lock(allowedMutex);
-  const auto found = allowedDynamicBytes.find(kernel);
-  return found == allowedDynamicBytes.end() ? options.largestDefaultSharedBytes : found->second;
-}
-
 void checkShape(dim3 grid, dim3 block) {
   const auto threads = std::uint64_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > kLargestBlock || block.z > 64) throw Error("bad block size");
@@ -71,11 +65,22 @@ void allowDynamicShared(const void* kernel, std::size_t bytes) {
   allowedDynamicBytes[kernel] = bytes;
 }
 
+std::size_t allowedDynamicShared(const void* kernel) {
+  const std::lock_guard lock(allowedMutex);
+  const auto found = allowedDynamicBytes.find(kernel);
+  return found == allowedDynamicBytes.end() ? options.largestDefaultSharedBytes : found->second;
+}
+
+void forgetAllowedShared() {
+  const std::lock_guard lock(allowedMutex);
+  allowedDynamicBytes.clear();
+}
+
 void runGrid(const void* kernel, dim3 grid, dim3 block, std::size_t dynamicSharedBytes,
              void (*body)(void*), void* argument) {
   checkShape(grid, block);
   if (!beginLaunch()) return;
-  const std::size_t allowed = allowedFor(kernel);
+  const std::size_t allowed = allowedDynamicShared(kernel);
   if (dynamicSharedBytes > allowed) {
     throw Error("a launch wants " + std::to_string(dynamicSharedBytes) +
                 " bytes of dynamic shared memory and may have " + std::to_string(allowed));

@@ -18,8 +18,11 @@ namespace longhand::cuda_on_cpu {
 void runGrid(const void* kernel, dim3 grid, dim3 block, std::size_t dynamicSharedBytes,
              void (*body)(void*), void* argument);
 
-/// Dynamic shared memory that a kernel was allowed by cudaFuncSetAttribute.
+/// Dynamic shared memory that a kernel is allowed by cudaFuncSetAttribute, until the device is
+/// reset.
 void allowDynamicShared(const void* kernel, std::size_t bytes);
+std::size_t allowedDynamicShared(const void* kernel);
+void forgetAllowedShared();
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamicSharedBytes,

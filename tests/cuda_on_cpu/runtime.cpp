@@ -182,6 +182,7 @@ cudaError_t cudaDeviceReset() {
   counters().pinnedBytes = 0;
   counters().nStreamsAndEvents = 0;
   ++counters().nResets;
+  forgetAllowedShared();
   if (!emulatedDevice().settings.staysBrokenAfterReset) emulatedDevice().failures.isBroken = false;
   lastError = cudaSuccess;
   return stickyError();
@@ -309,6 +310,13 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   const auto bytes = static_cast<std::size_t>(value);
   if (bytes > options.largestSharedBytes) return report(cudaErrorInvalidValue);
   allowDynamicShared(kernel, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  if (const cudaError_t error = requireWorkingDevice(); error != cudaSuccess) return error;
+  *attributes = {};
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(allowedDynamicShared(kernel));
   return cudaSuccess;
 }
 
