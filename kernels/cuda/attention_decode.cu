@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/decode_warp.h"
+#include "kernels/cuda/last_block.h"
 #include "kernels/cuda/portability.h"
 
 namespace longhand::kernels::cuda {
@@ -319,12 +320,10 @@ struct DecodeBlock {
     SHARED(isLast, bool);
     const int headDim = job.attention.headDim;
     unsigned* const counter = job.workspace.finished + blockIdx.z * gridDim.y + blockIdx.y;
-    __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) isLast = atomicAdd(counter, 1U) == gridDim.x - 1;
+    if (threadIdx.x == 0) isLast = countBlock(counter) == gridDim.x - 1;
     __syncthreads();
     if (!isLast) return;
-    __threadfence();
     for (int i = 0; i < nQueries; ++i) {
       float top = -INFINITY;
       for (unsigned s = 0; s < gridDim.x; ++s) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/cuda/last_block.h"
 #include "kernels/cuda/portability.h"
 #include "kernels/cuda/top_logits.h"
 
@@ -127,12 +128,10 @@ __global__ void __launch_bounds__(kThreads) topLogitsKernel(const __grid_constan
     for (int i = thread; i < nKept; i += kThreads) {
       job.partials[static_cast<int>(blockIdx.x) * nKept + i] = keys[i];
     }
-    __threadfence();
     __syncthreads();
-    if (thread == 0) isLast = atomicAdd(job.finished, 1U) == gridDim.x - 1;
+    if (thread == 0) isLast = countBlock(job.finished) == gridDim.x - 1;
     __syncthreads();
     if (!isLast) return;
-    __threadfence();
     // The first list stays in shared memory, the others come beside it, as many as there is room.
     const int nLists = kHeld / nKept;
     for (int first = 0; first < nBlocks; first += first == 0 ? nLists : nLists - 1) {
