@@ -28,6 +28,10 @@ std::uint64_t Card::backendBytes() const {
   return kernels::cuda::plannedDeviceBytes(nMultiprocessors, computeMajor);
 }
 
+std::uint64_t Card::usableBytes() const {
+  return memoryBytes - contextBytes - kernels::cuda::kDriverBytes;
+}
+
 std::span<const Card> allCards() { return kCards; }
 
 const Card& cardByName(std::string_view name) {

@@ -28,8 +28,9 @@ struct Card {
 
   /// The backend's own memory on it.
   std::uint64_t backendBytes() const;
-  /// What is left for a model, its cache and its scratch, the backend's own included.
-  std::uint64_t usableBytes() const { return memoryBytes - contextBytes; }
+  /// What is left for a model, its cache and its scratch, the backend's own included; some stays
+  /// with the driver.
+  std::uint64_t usableBytes() const;
 };
 
 std::span<const Card> allCards();

@@ -79,7 +79,7 @@ std::optional<Device> chooseDevice(const PlanOptions& options) {
   if (!options.card.empty()) {
     const Card& card = cardByName(options.card);
     return Device{std::string(card.title), card.memoryBytes, card.backendBytes(),
-                  card.contextBytes};
+                  card.memoryBytes - card.usableBytes()};
   }
   if (options.model.backend == "cpu") return std::nullopt;
   try {

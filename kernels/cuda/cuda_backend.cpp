@@ -257,6 +257,7 @@ DeviceMemoryInfo CudaBackend::memoryInfo() const {
   std::size_t totalBytes = 0;
   cudaSetDevice(device_);  // of the calling thread
   if (cudaMemGetInfo(&freeBytes, &totalBytes) != cudaSuccess) return {};
+  freeBytes -= std::min(freeBytes, kDriverBytes);
   // With the context, where the driver says how much that is.
   const auto use = nvml_ == nullptr ? std::nullopt : nvml_->deviceUse(facts_.pciBusId);
   const std::uint64_t allocated = allocatedBytes_;

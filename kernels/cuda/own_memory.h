@@ -33,7 +33,12 @@ inline constexpr std::size_t kMatmulScratchBytes = std::size_t{48} << 20U;
 inline constexpr std::size_t kCublasBytes = std::size_t{4} << 20U;
 inline constexpr std::size_t kHopperCublasBytes = std::size_t{32} << 20U;
 
-/// All of it; `matmulBytes` are those of the tiles, and of cuBLAS where there is one.
+/// Left free for what the driver takes later: a kernel's code at its first launch (ours and
+/// cuBLAS's are loaded lazily), a step's graph. Without it, a first launch could find no room.
+inline constexpr std::size_t kDriverBytes = std::size_t{128} << 20U;
+
+/// All of the backend's own; `matmulBytes` are those of the tiles, and of cuBLAS where there is
+/// one.
 constexpr std::uint64_t ownDeviceBytes(int nMultiprocessors, std::size_t matmulBytes) {
   const std::int64_t nFloats =
       std::int64_t{kDecodeBlocksOnMultiprocessor} * nMultiprocessors * kDecodePartialFloats;
