@@ -20,6 +20,7 @@ __global__ void fillKernel(__half* numbers, std::int64_t count) {
 __global__ void readKernel(const uint4* memory, std::int64_t count, unsigned* sink) {
   const std::int64_t step = std::int64_t{kThreads} * gridDim.x;
   unsigned all = 0;
+#pragma unroll 4
   for (std::int64_t i = std::int64_t{kThreads} * blockIdx.x + threadIdx.x; i < count; i += step) {
     const uint4 word = memory[i];
     all ^= word.x ^ word.y ^ word.z ^ word.w;
