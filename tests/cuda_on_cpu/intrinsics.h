@@ -1,8 +1,10 @@
 #pragma once
 // The device functions that CUDA's own headers do not give a host compiler. Add what a kernel
-// needs. Rounding differs from a GPU by units in the last place: nvcc contracts to fused
-// multiply-adds, and
-// __expf is approximate.
+// needs.
+//
+// Last places are as bad as on a GPU, so that nothing can depend on them unseen: products and sums
+// fuse where nvcc would fuse them (CMakeLists.txt, on processors that can), but for the functions
+// that promise to round, and functions of the math library are off by what CUDA's may be off.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -68,21 +70,68 @@ inline void __threadfence() {
 
 // --- Scalars -------------------------------------------------------------------------------------
 
-inline float __expf(float x) { return std::exp(x); }
-inline float __logf(float x) { return std::log(x); }
-inline float __fdividef(float a, float b) { return a / b; }
-inline float __frcp_rn(float x) { return 1.0F / x; }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline double __dmul_rn(double a, double b) { return a * b; }
-inline double __dadd_rn(double a, double b) { return a + b; }
-inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
 namespace longhand::cuda_on_cpu {
-/// ex2.approx.ftz.f32, but rounded to the nearest.
-inline float powerOfTwo(float x) { return x < -126.0F ? 0.0F : std::exp2(x); }
+
+/// A number that the compiler cannot fuse with what is done to it, nor with what made it.
+template <class Float>
+inline Float rounded(Float x) {
+#ifdef __x86_64__
+  asm("" : "+x"(x));
+#endif
+  return x;
+}
+
+/// `places` units in the last place more or less, as its bits have it. Zeros, infinities, NaN and
+/// their neighbours stay.
+inline float lastPlacesOff(float x, std::uint32_t places) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude < 16U || magnitude > 0x7f7ffff0U) return x;
+  const bool isMore = (bits * 2654435761U >> 31U) != 0;
+  return std::bit_cast<float>(isMore ? bits + places : bits - places);
+}
+
+// The largest errors of CUDA's (CUDA C++ Programming Guide, mathematical functions).
+inline float deviceExp(float x) { return x == 0.0F ? 1.0F : lastPlacesOff(std::exp(x), 2); }
+inline float deviceExp2(float x) { return x == 0.0F ? 1.0F : lastPlacesOff(std::exp2(x), 2); }
+inline float deviceLog2(float x) { return lastPlacesOff(std::log2(x), 1); }
+inline float devicePow(float x, float y) { return lastPlacesOff(std::pow(x, y), 4); }
+/// ex2.approx.ftz.f32.
+inline float powerOfTwo(float x) { return x < -126.0F ? 0.0F : deviceExp2(x); }
+
 }  // namespace longhand::cuda_on_cpu
+
+#define expf(x) ::longhand::cuda_on_cpu::deviceExp(x)
+#define exp2f(x) ::longhand::cuda_on_cpu::deviceExp2(x)
+#define log2f(x) ::longhand::cuda_on_cpu::deviceLog2(x)
+#define powf(x, y) ::longhand::cuda_on_cpu::devicePow(x, y)
+
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __frcp_rn(float x) { return longhand::cuda_on_cpu::rounded(1.0F / x); }
+inline float __fmul_rn(float a, float b) {
+  using longhand::cuda_on_cpu::rounded;
+  return rounded(rounded(a) * rounded(b));
+}
+inline float __fadd_rn(float a, float b) {
+  using longhand::cuda_on_cpu::rounded;
+  return rounded(rounded(a) + rounded(b));
+}
+inline float __fsub_rn(float a, float b) {
+  using longhand::cuda_on_cpu::rounded;
+  return rounded(rounded(a) - rounded(b));
+}
+inline float __fdiv_rn(float a, float b) {
+  using longhand::cuda_on_cpu::rounded;
+  return rounded(rounded(a) / rounded(b));
+}
+inline double __dmul_rn(double a, double b) {
+  using longhand::cuda_on_cpu::rounded;
+  return rounded(rounded(a) * rounded(b));
+}
+inline double __dadd_rn(double a, double b) {
+  using longhand::cuda_on_cpu::rounded;
+  return rounded(rounded(a) + rounded(b));
+}
 inline float __saturatef(float x) { return x > 0.0F ? (x < 1.0F ? x : 1.0F) : 0.0F; }
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
