@@ -46,14 +46,14 @@ struct PrefillWorkspace {
   float* partials = nullptr;        // [nPartialFloats], 16-byte aligned; may be used between calls
   std::int64_t nPartialFloats = 0;  // 0: no history is split
   int nMultiprocessors = 0;
-  bool hasLargeShared = false;  // two blocks of 106 KiB of shared memory on a multiprocessor
+  bool hasLargeShared = false;  // two blocks of 90 KiB of shared memory on a multiprocessor
 };
 
 /// True for a head_dim of 64, 80, 96 or 128 and spans that are 16-byte aligned.
 bool canPrefill(const AttentionJob& job);
 
 /// Tiles of history, expanded in shared memory only, multiplied by tensor cores: queries, keys,
-/// values and probabilities are halves, sums are float. A block needs 106 KiB of shared memory with
+/// values and probabilities are halves, sums are float. A block needs 90 KiB of shared memory with
 /// `hasLargeShared`, else 38. Where the rows are too few to fill the device, several blocks share
 /// a history of 1024 tokens or more, and a second launch merges what they found.
 ///

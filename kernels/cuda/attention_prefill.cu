@@ -9,34 +9,38 @@
 namespace longhand::kernels::cuda {
 namespace {
 
-/// A tile that is on its way into a buffer.
-struct StagedTile {
-  TileFacts facts;
-  int keyNbits;    // 16 when the tile is exact
-  int valueNbits;  // likewise
-  bool hasMins;
+/// How far a block is in its part of the history: pages, then spans, then the chunk up to what the
+/// block's last row sees. All threads agree on it, so it waits in shared memory, where it costs no
+/// registers, while a tile is multiplied.
+struct WalkState {
+  int nCommonTokens;  // of the chunk, that the block's first row sees
+  int nChunkTokens;   // that its last row sees
+  int page;           // of the next tile
+  int endPage;
+  int pageToken;  // where the next tile starts in its page
+  int span;       // likewise, when no page is left
+  int spanToken;
+  int nExactTiles;  // still to come
+  int firstToken;   // of the chunk, of the tile before the next one
+
+  __device__ bool isDone() const { return page >= endPage && nExactTiles <= 0; }
 };
 
-/// A block's part of its kv head's history, tile by tile: pages, then spans, then the chunk up to
-/// what the block's last row sees. Of several splits each takes its share of both.
+/// Walks through a kv head's history tile by tile. Of several splits each block takes its share of
+/// the pages, and of the exact tiles.
 template <class Sizes>
-struct HistoryWalk {
+struct HistoryWalk : WalkState {
   static constexpr int kHeadDim = Sizes::kHeadDim;
   static constexpr int kTileTokens = Sizes::kTileTokens;
 
   const AttentionJob& job;
   int kvHead;
-  int nCommonTokens;  // of the chunk, that the block's first row sees
-  int nChunkTokens;   // that its last row sees
-  int page = 0;
-  int endPage = 0;
-  int pageToken = 0;  // where the next tile starts in its page
-  int span = 0;
-  int spanToken = 0;    // likewise
-  int nExactTiles = 0;  // still to come
+
+  __device__ HistoryWalk(const AttentionJob& jobIn, int kvHeadIn, const WalkState& state)
+      : WalkState(state), job(jobIn), kvHead(kvHeadIn) {}
 
   __device__ HistoryWalk(const PrefillJob& prefill, int kvHeadIn, int firstRow)
-      : job(prefill.attention), kvHead(kvHeadIn) {
+      : WalkState{}, job(prefill.attention), kvHead(kvHeadIn) {
     const int lastRow = min(firstRow + Sizes::kRows, prefill.nRows) - 1;
     const auto offset = static_cast<int>(job.chunkOffset);
     nCommonTokens = offset + firstRow / prefill.perKvHead + 1;
@@ -55,20 +59,18 @@ struct HistoryWalk {
     spanToken = tile * kTileTokens;
   }
 
-  __device__ bool isDone() const { return page >= endPage && nExactTiles <= 0; }
-
   __device__ int tokensOf(int i) const {
     return i + 1 == job.exact.nSpans ? nChunkTokens : static_cast<int>(job.exact.spans[i].nTokens);
   }
 
   /// Starts to copy the next tile. There must be one.
-  __device__ __forceinline__ StagedTile stageNext(__half* keys, __half* values) {
-    const StagedTile tile = page < endPage ? stagePage(keys, values) : stageSpan(keys, values);
+  __device__ __forceinline__ TileFacts stageNext(int buffer, __half* keys, __half* values) {
+    const TileFacts tile = page < endPage ? stagePage(keys, values) : stageSpan(keys, values);
     commitCopies();
-    return tile;
+    return tile.inBuffer(buffer);
   }
 
-  __device__ __forceinline__ StagedTile stagePage(__half* keys, __half* values) {
+  __device__ __forceinline__ TileFacts stagePage(__half* keys, __half* values) {
     const PageRef ref = job.pages[page];
     const PageFormat& format = ref.format;
     const PageParts parts = pageParts(format, job.nKvHeads, kHeadDim);
@@ -108,10 +110,8 @@ struct HistoryWalk {
       pageToken = 0;
       ++page;
     }
-    return {{nTokens, 0, false, format.valueNbits != 16},
-            format.keyNbits,
-            format.valueNbits,
-            format.scheme == QuantScheme::kAsymmetric};
+    const bool hasMins = format.scheme == QuantScheme::kAsymmetric;
+    return {nTokens, format.keyNbits, format.valueNbits, hasMins, false};
   }
 
   template <int kNbits>
@@ -127,7 +127,7 @@ struct HistoryWalk {
         valueSource<kNbits>(ref, parts, kvHead, kHeadDim, first), kHeadDim, nTokens, values);
   }
 
-  __device__ __forceinline__ StagedTile stageSpan(__half* keys, __half* values) {
+  __device__ __forceinline__ TileFacts stageSpan(__half* keys, __half* values) {
     const ExactSpan& from = job.exact.spans[span];
     const bool isChunk = span + 1 == job.exact.nSpans;
     const int first = spanToken;
@@ -137,20 +137,21 @@ struct HistoryWalk {
     stageExact<kHeadDim, kTileTokens>(from.type, from.keys, row, nTokens, keys);
     stageExact<kHeadDim, kTileTokens>(from.type, from.values, row, nTokens, values);
     --nExactTiles;
+    firstToken = first;
     spanToken += kTileTokens;
     if (spanToken >= nSpanTokens) {
       spanToken = 0;
       ++span;
     }
     const bool isCut = isChunk && first + nTokens > nCommonTokens;
-    return {{nTokens, first, isCut, false}, 16, 16, false};
+    return {nTokens, 16, 16, false, isCut};
   }
 
   /// After stageNext(), once the tile's numbers are wanted; a barrier must follow.
-  __device__ __forceinline__ static void finish(const StagedTile& tile, __half* keys,
+  __device__ __forceinline__ static void finish(const TileFacts& tile, __half* keys,
                                                 __half* values) {
     waitCopies<0>();
-    switch (tile.keyNbits) {
+    switch (tile.keyNbits()) {
       case 8:
         expandKeys<8>(tile, keys);
         break;
@@ -163,7 +164,7 @@ struct HistoryWalk {
       default:
         break;
     }
-    switch (tile.valueNbits) {
+    switch (tile.valueNbits()) {
       case 8:
         expandValues<8>(tile, values);
         break;
@@ -178,12 +179,12 @@ struct HistoryWalk {
     }
   }
   template <int kNbits>
-  __device__ __forceinline__ static void expandKeys(const StagedTile& tile, __half* keys) {
-    expandCodes<kNbits, kTileTokens, kHeadDim>(tile.hasMins, kHeadDim, keys);
+  __device__ __forceinline__ static void expandKeys(const TileFacts& tile, __half* keys) {
+    expandCodes<kNbits, kTileTokens, kHeadDim>(tile.hasMins(), kHeadDim, keys);
   }
   template <int kNbits>
-  __device__ __forceinline__ static void expandValues(const StagedTile& tile, __half* values) {
-    expandCodes<kNbits, kHeadDim, kTileTokens>(tile.hasMins, tile.facts.nTokens, values);
+  __device__ __forceinline__ static void expandValues(const TileFacts& tile, __half* values) {
+    expandCodes<kNbits, kHeadDim, kTileTokens>(tile.hasMins(), tile.nTokens(), values);
   }
 };
 
@@ -204,6 +205,10 @@ struct PrefillBlock {
   }
   __device__ __half* valuesOf(int buffer) const { return keysOf(buffer) + Sizes::kKeyHalves; }
 
+  /// The first row of which this thread has outputs.
+  __device__ int rowOfThread() const {
+    return firstRow + Warp::rowOfWarp(static_cast<int>(threadIdx.x)) + Warp::lane() / 4;
+  }
   /// Offset of row's head in a row of queries or output.
   __device__ std::int64_t offsetOf(int row, std::int64_t stride) const {
     const int head = kvHead * job.perKvHead + row % job.perKvHead;
@@ -215,56 +220,55 @@ struct PrefillBlock {
     return row < job.nRows ? queries.data + offsetOf(row, queries.stride) : nullptr;
   }
 
-  __device__ void loadQueries() const {
+  __device__ void shareQueries() const {
     for (int row = static_cast<int>(threadIdx.x) / kWarpSize; row < Sizes::kRows;
          row += Sizes::kWarps) {
       const float* const source = queryOf(firstRow + row);
-      for (int c = Warp::lane(); c < kHeadDim; c += kWarpSize) {
-        shared[row * Sizes::kStride + c] = halfInRange(source != nullptr ? source[c] : 0.0F);
+      for (int c = Warp::lane(); c < Sizes::kQueryChannels; c += kWarpSize) {
+        shared[row * Sizes::kQueryStride + c] =
+            halfInRange(source != nullptr ? source[Sizes::kKeptChannels + c] : 0.0F);
       }
     }
   }
   __device__ void keepQueries(Warp& warp) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float* const source = queryOf(warp.firstRow + half * 8 + Warp::lane() / 4);
+    for (int m = 0; m < Sizes::kRowTiles; ++m) {
 #pragma unroll
-      for (int c = 0; c < kHeadDim; c += 8) {
-        const int channel = c + Warp::lane() % 4 * 2;
-        warp.kept[c / 16][c / 8 % 2 * 2 + half] =
-            source != nullptr ? packHalves(source[channel], source[channel + 1]) : 0U;
+      for (int half = 0; half < 2; ++half) {
+        const float* const source = queryOf(rowOfThread() + m * 16 + half * 8);
+#pragma unroll
+        for (int c = 0; c < Sizes::kKeptChannels; c += 8) {
+          const int channel = c + Warp::lane() % 4 * 2;
+          warp.kept[c / 16][m][c / 8 % 2 * 2 + half] =
+              source != nullptr ? packHalves(source[channel], source[channel + 1]) : 0U;
+        }
       }
     }
   }
 
-  __device__ Warp makeWarp(int index) const {
-    Warp warp(job, shared + index * Sizes::kWarpRows * Sizes::kStride,
-              firstRow + index * Sizes::kWarpRows);
-    if constexpr (Sizes::kKeepsQueries) {
-      keepQueries(warp);
-    } else {
-      loadQueries();
-    }
-    return warp;
-  }
-
   /// While a tile is multiplied, the next one is on its way. One barrier a tile: it ends the use of
-  /// one buffer and the expansion in the other.
+  /// one buffer, and the expansion in the other.
   __device__ void addAll(Warp& warp) const {
-    HistoryWalk<Sizes> walk(job, kvHead, firstRow);
-    if (walk.isDone()) return;
-    int buffer = 0;
-    StagedTile tile = walk.stageNext(keysOf(0), valuesOf(0));
+    SHARED(states, WalkState[2]);  // behind the tile of each buffer
+    using Walk = HistoryWalk<Sizes>;
+    const auto stage = [&](Walk& walk, int buffer) {
+      const TileFacts tile = walk.stageNext(buffer, keysOf(buffer), valuesOf(buffer));
+      if (threadIdx.x == 0) states[buffer] = walk;
+      return tile;
+    };
+    Walk start(job, kvHead, firstRow);
+    if (start.isDone()) return;
+    TileFacts next = stage(start, 0);
 #pragma unroll 1
-    for (;;) {
-      walk.finish(tile, keysOf(buffer), valuesOf(buffer));
+    for (bool isLast = false; !isLast;) {
+      const TileFacts tile = next.hidden();
+      const int buffer = tile.buffer();
+      Walk::finish(tile, keysOf(buffer), valuesOf(buffer));
       __syncthreads();
-      const TileFacts facts = tile.facts;
-      const bool isLast = walk.isDone();
-      if (!isLast) tile = walk.stageNext(keysOf(1 - buffer), valuesOf(1 - buffer));
-      warp.addTile(facts, keysOf(buffer), valuesOf(buffer));
-      if (isLast) return;
-      buffer = 1 - buffer;
+      Walk walk(job.attention, kvHead, states[buffer]);
+      isLast = walk.isDone();
+      if (!isLast) next = stage(walk, 1 - buffer);
+      warp.addTile(tile, &states[buffer].firstToken, keysOf(buffer), valuesOf(buffer));
     }
   }
 
@@ -275,10 +279,10 @@ struct PrefillBlock {
     for (int m = 0; m < Sizes::kRowTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float sum = warp.sum[m][half];
+        float sum = warp.sumOf(m, half);
         sum += __shfl_xor_sync(kAllLanes, sum, 1);
         sum += __shfl_xor_sync(kAllLanes, sum, 2);
-        const int row = warp.firstRow + m * 16 + half * 8 + Warp::lane() / 4;
+        const int row = rowOfThread() + m * 16 + half * 8;
         if (row >= job.nRows) continue;
         const MatrixView& output = job.attention.output;
         float* const destination = isWhole ? output.data + offsetOf(row, output.stride)
@@ -306,7 +310,9 @@ __global__ void __launch_bounds__(kPrefillThreads, 2)
   DYN_SHARED(__half, shared);
   const PrefillBlock<Sizes> block{job, shared, static_cast<int>(blockIdx.y),
                                   static_cast<int>(gridDim.x - 1 - blockIdx.x) * Sizes::kRows};
-  PrefillWarp<Sizes> warp = block.makeWarp(static_cast<int>(threadIdx.x) / kWarpSize);
+  PrefillWarp<Sizes> warp(job, shared, block.firstRow);
+  block.shareQueries();
+  block.keepQueries(warp);
   block.addAll(warp);
   block.store(warp);
 }

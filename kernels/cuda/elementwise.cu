@@ -266,13 +266,10 @@ __global__ void __launch_bounds__(1024)
 void launchEmbed(const WeightView& table, const std::int32_t* ids, const MatrixView& output,
                  const LaunchQueue& queue) {
   if (output.rows == 0) return;
-  if (hasVectorRows(output)) {
-    launch(embedKernel<4>, gridFor(output.rows, output.cols / 4), kThreads, 0, queue, table, ids,
-           output);
-  } else {
-    launch(embedKernel<1>, gridFor(output.rows, output.cols), kThreads, 0, queue, table, ids,
-           output);
-  }
+  const bool isVector = hasVectorRows(output);
+  launch(isVector ? embedKernel<4> : embedKernel<1>,
+         gridFor(output.rows, output.cols / (isVector ? 4 : 1)), kThreads, 0, queue, table, ids,
+         output);
 }
 
 void launchEmbedFew(const WeightView& table, std::span<const std::int32_t> ids,
@@ -281,13 +278,10 @@ void launchEmbedFew(const WeightView& table, std::span<const std::int32_t> ids,
   if (output.rows == 0) return;
   FewIds few{};
   for (std::size_t i = 0; i < ids.size(); ++i) few.ids[i] = ids[i];
-  if (hasVectorRows(output)) {
-    launch(embedFewKernel<4>, gridFor(output.rows, output.cols / 4), kThreads, 0, queue, table, few,
-           output);
-  } else {
-    launch(embedFewKernel<1>, gridFor(output.rows, output.cols), kThreads, 0, queue, table, few,
-           output);
-  }
+  const bool isVector = hasVectorRows(output);
+  launch(isVector ? embedFewKernel<4> : embedFewKernel<1>,
+         gridFor(output.rows, output.cols / (isVector ? 4 : 1)), kThreads, 0, queue, table, few,
+         output);
 }
 
 void launchRmsNorm(const MatrixView& input, const float* weight, float epsilon,
@@ -302,13 +296,10 @@ void launchRope(const MatrixView& heads, std::int64_t headDim, const float* cosS
                 const LaunchQueue& queue) {
   if (heads.rows == 0) return;
   const int half = static_cast<int>(headDim / 2);
-  if (half % 4 == 0 && hasVectorRows(heads) && isAlignedTo16(cosSin)) {
-    launch(ropeKernel<4>, gridFor(heads.rows, heads.cols / 8), kThreads, 0, queue, heads, half,
-           cosSin);
-  } else {
-    launch(ropeKernel<1>, gridFor(heads.rows, heads.cols / 2), kThreads, 0, queue, heads, half,
-           cosSin);
-  }
+  const bool isVector = half % 4 == 0 && hasVectorRows(heads) && isAlignedTo16(cosSin);
+  launch(isVector ? ropeKernel<4> : ropeKernel<1>,
+         gridFor(heads.rows, heads.cols / (isVector ? 8 : 2)), kThreads, 0, queue, heads, half,
+         cosSin);
 }
 
 void launchRopeAndStore(const AttentionShape& shape, const MatrixView& queries,

@@ -66,8 +66,11 @@ __device__ __forceinline__ void multiplyStage(const Stage& input, const Stage& w
   }
 }
 
+/// sm_75, which copies at once, has shared memory for one block; so that has registers for two.
+constexpr int kBlocksAtOnce = kCopiesAsync ? 2 : 1;
+
 /// x: rows of the weight in groups of kBlockRows, y: tokens in groups of kBlockTokens.
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     halfGemmKernel(const __half* __restrict__ input, const __half* __restrict__ weight,
                    HalfProduct product) {
   SHARED(inputs, Stage[kStages]);

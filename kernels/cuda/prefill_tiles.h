@@ -142,7 +142,7 @@ struct CodeItems {
   int number;  // likewise; beyond the tile for a thread that has none
 
   __device__ __forceinline__ CodeItems() {
-    const auto thread = static_cast<int>(threadIdx.x);
+    const int thread = readThreadIndex();
     const bool isIdle = !kIsEven && thread >= kColumns * kThreadsOfColumn;
     row = thread / kColumns * kOfThread * kItemRows;
     number = isIdle ? kNumbers : thread % kColumns * kItemNumbers;
@@ -278,7 +278,7 @@ __device__ __forceinline__ void stageExact(DataType type, const std::byte* numbe
                                            std::int64_t firstRow, int nTokens, __half* tile) {
   constexpr int kPieces = kHeadDim / 8;  // of 16 bytes in a row
   constexpr int kItems = kTokens * kPieces;
-  const auto thread = static_cast<int>(threadIdx.x);
+  const int thread = readThreadIndex();
   const auto placeOf = [&](int item) {
     return tile + item / kPieces * (kHeadDim + kTilePadding) + item % kPieces * 8;
   };

@@ -58,6 +58,25 @@ __device__ __forceinline__ void loadTiles(unsigned (&result)[4], const void* row
 #endif
 }
 
+/// threadIdx.x, read anew: what is computed from it is not kept in registers outside of a loop.
+__device__ __forceinline__ int readThreadIndex() {
+#ifdef LONGHAND_CUDA_ON_CPU
+  return static_cast<int>(threadIdx.x);
+#else
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(index));
+  return index;
+#endif
+}
+
+/// The same number; the compiler cannot know, so it computes nothing from it ahead of time.
+__device__ __forceinline__ unsigned hideOrigin(unsigned x) {
+#ifndef LONGHAND_CUDA_ON_CPU
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 /// 2^x within 2^-22 of it, and 0 below 2^-126: one instruction, where exp2f needs four to keep
 /// subnormal results.
 __device__ __forceinline__ float powerOfTwo(float x) {
