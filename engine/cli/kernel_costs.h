@@ -20,9 +20,10 @@ inline constexpr double kIssueShare = 0.6;
 inline constexpr double kSchedulers = 4.0;  // of a multiprocessor, an instruction a clock each
 /// Of the best product of halves, a product with a tile of 256 tokens. Assumed, with cuBLAS.
 inline constexpr double kProductShare = 0.85;
-/// The same of prefill attention; Hopper and newer apart, where mma.sync has about 62 % of the rate
-/// that cuBLAS gets from wgmma. Assumed.
-inline constexpr double kPrefillAttentionShare = 0.53;
+/// The same of prefill attention: 80 % of a GeForce's data sheet, 30 % of an H200's, where mma.sync
+/// has about 62 % of the rate that cuBLAS gets from wgmma. From counts of instructions and of bytes
+/// in shared memory, kernels/cuda/README.md, "Prefill attention".
+inline constexpr double kPrefillAttentionShare = 0.84;
 inline constexpr double kPrefillAttentionShareHopper = 0.42;
 
 // --- Latency -------------------------------------------------------------------------------------
