@@ -43,6 +43,7 @@ const Card& cardByName(std::string_view name) {
 
 std::vector<std::string> cardNameList() {
   std::vector<std::string> names;
+  names.reserve(kCards.size());
   for (const Card& card : kCards) names.emplace_back(card.name);
   return names;
 }

@@ -268,9 +268,7 @@ Command addPlanCommand(CLI::App& program) {
       "llama-2-7b, llama-2-13b or tinyllama-1.1b");
   parser->add_option("--shape", options->shape, "The shape of a known model, instead of --model")
       ->check(CLI::IsMember({"llama-2-7b", "llama-2-13b", "tinyllama-1.1b"}));
-  parser
-      ->add_option("--card", options->card,
-                   "Plan for this graphics card, which need not be here: " + cardNames())
+  parser->add_option("--card", options->card, "Plan for this graphics card, which need not be here")
       ->check(CLI::IsMember(cardNameList()))
       ->type_name("CARD");
   parser

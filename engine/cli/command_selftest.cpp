@@ -60,8 +60,8 @@ Command makeSelftestCommand(CLI::App& parser) {
       ->capture_default_str();
   parser
       .add_option("--predict", command->card,
-                  "Needs no device: what parts b and c should give on a card (" + cardNames() +
-                      "), from counted bytes, operations and instructions")
+                  "Needs no device: what parts b and c should give on this card, from counted "
+                  "bytes, operations and instructions")
       ->check(CLI::IsMember(cardNameList()))
       ->type_name("CARD");
   parser.add_option("--cuda-plugin", command->plugin,

@@ -122,7 +122,7 @@ void CardPrediction::predictPrefill(WeightFormat weights, int nbits) {
   if (isPossible) tables_.add(rows_.prefill(weights, nbits, behind, nNew));
   MemoryRow memory{weights, nbits};  // also where it does not fit
   memory.plannedTakenBytes = planMemory(section).total();
-  memory.plannedUsedBytes = memory.plannedTakenBytes + card_.contextBytes;
+  memory.plannedUsedBytes = memory.plannedTakenBytes + card_.memoryBytes - card_.usableBytes();
   tables_.add(memory);
   // The longest prompt, in chunks as the engine chooses them.
   if (isPossible && nbits == 4) tables_.add(rows_.prefill(weights, nbits, 0, deepest));

@@ -162,7 +162,9 @@ void StagePart::measureFused(const Model& model) {
 void StagePart::measureDepth(std::int64_t depth) {
   const std::string behind = " at depth " + std::to_string(depth);
   run_.report.say("attention" + behind);
-  for (const auto& [keyNbits, valueNbits] : kSelftestCaches) {
+  for (const auto& nbits : kSelftestCaches) {
+    const int keyNbits = nbits.first;
+    const int valueNbits = nbits.second;
     const std::string what =
         "attention " + std::to_string(keyNbits) + "/" + std::to_string(valueNbits) + behind;
     if (!run_.hasTimeFor(what, 6.0 * run_.options.secondsEach)) continue;

@@ -61,7 +61,7 @@ class SelftestTables {
   const DeviceSpeed& speed() const { return speed_; }
 
   void beginStages();
-  void add(const StageRow& row, const Sample* seconds = nullptr);
+  void add(const StageRow& row, const Sample* measured = nullptr);
   void beginDecode(WeightFormat weights);
   void add(const DecodeRow& row, const MeasuredSteps* measured = nullptr);
   void beginPrefill(WeightFormat weights);
