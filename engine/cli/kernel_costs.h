@@ -25,6 +25,7 @@ inline constexpr double kProductShare = 0.85;
 /// in shared memory, kernels/cuda/README.md, "Prefill attention".
 inline constexpr double kPrefillAttentionShare = 0.84;
 inline constexpr double kPrefillAttentionShareHopper = 0.42;
+inline constexpr double kPrefillAttentionShareHopperExact = 0.47;  // with tokens of 16 bits
 
 // --- Latency -------------------------------------------------------------------------------------
 
@@ -84,9 +85,15 @@ struct RowInstructions {
 inline constexpr RowInstructions kHalfRow = {130.0, 290.0, 1100.0};
 inline constexpr RowInstructions kInt8Row = {195.0, 385.0, 980.0};
 
-/// Packing, a number. Estimated from the source: two passes; HQQ's 20 steps with a power and a
-/// division in each.
+/// Packing, a number. Estimated from the source (kernels/cuda/group_solver.h): two passes; each of
+/// HQQ's 20 steps takes a power, two divisions, the error of the outcome, and 8 operations on
+/// doubles.
 inline constexpr double kPackMinMax = 40.0;
-inline constexpr double kPackHqq = 1900.0;
+inline constexpr double kPackHqq = 3000.0;
+inline constexpr double kPackHqqDoubles = 160.0;
+/// Instructions that could be issued in the time of one on doubles: a GeForce's multiprocessor does
+/// 2 of its 32 lanes a clock, an H200's 64.
+inline constexpr double kDoubleSlots = 64.0;
+inline constexpr double kDoubleSlotsHopper = 2.0;
 
 }  // namespace longhand::engine::cli::costs

@@ -160,9 +160,17 @@ Prediction Predictor::attention(const KvCacheConfig& cache, std::int64_t depth,
   }
   const double cols = asDouble(shape_.nHeads * shape_.headDim);
   const double n = asDouble(nTokens);
-  const double pairs = n * (asDouble(depth) + (n + 1.0) / 2.0);
-  const double share = speed_.computeMajor >= 9 ? costs::kPrefillAttentionShareHopper
-                                                : costs::kPrefillAttentionShare;
+  const kernels::PageFormat format = cache.pageFormat(config_.nLayers - 1);
+  const bool isExact = format.keyNbits == 16 && format.valueNbits == 16;
+  const double pairsWithChunk = n * (n + 1.0) / 2.0;
+  const double pairs = n * asDouble(depth) + pairsWithChunk;
+  const double exactShare =
+      isExact ? 1.0 : pairsWithChunk / pairs;  // the chunk itself is of 16 bits
+  double share = costs::kPrefillAttentionShare;
+  if (speed_.computeMajor >= 9) {
+    share = 1.0 / (exactShare / costs::kPrefillAttentionShareHopperExact +
+                   (1.0 - exactShare) / costs::kPrefillAttentionShareHopper);
+  }
   const double bytes = static_cast<double>(cacheBytesRead(cache, shape_, 1, depth).total());
   return launch({bytes, 4.0 * cols * pairs, share});
 }
@@ -204,7 +212,9 @@ Prediction Predictor::packing(const KvCacheConfig& cache, kernels::QuantSolver s
   work.bytes =
       2.0 * numbers +
       static_cast<double>(kernels::pageLayout(format, shape_.nKvHeads, shape_.headDim).totalBytes);
-  work.instructions = numbers / 32.0 * (isHqq ? costs::kPackHqq : costs::kPackMinMax);
+  const double slots = speed_.computeMajor == 9 ? costs::kDoubleSlotsHopper : costs::kDoubleSlots;
+  const double hqq = costs::kPackHqq + slots * costs::kPackHqqDoubles;
+  work.instructions = numbers / 32.0 * (isHqq ? hqq : costs::kPackMinMax);
   return launch(work);
 }
 
