@@ -112,7 +112,7 @@ void PredictionTest::aLongPromptIsAttentionOnTensorCores() {
   const Prediction prompt = predictor.prefill(WeightFormat::kNf4, cache, 0, 100'000);
   QCOMPARE(prompt.limit(), "tensor cores");
   const Prediction attention = predictor.attention(cache, 0, 100'000) * 32.0;
-  QVERIFY(attention.seconds() > 0.5 * prompt.seconds());
+  QVERIFY(attention.seconds() > 0.4 * prompt.seconds());
   QVERIFY(attention.seconds() < prompt.seconds());
 }
 
