@@ -28,7 +28,7 @@ struct DecodeWorkspace {
   float* partials = nullptr;  // [nPartialFloats]
   std::int64_t nPartialFloats = 0;
   unsigned* finished = nullptr;  // [kMostDecodeCounters], 0 between launches
-  int nBlocks = 0;               // that the device holds at once, about
+  int nMultiprocessors = 0;
 };
 
 /// Queries of a kv head (rows * nHeads / nKvHeads) up to which decode attention pays.

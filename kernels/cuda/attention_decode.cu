@@ -375,6 +375,24 @@ __global__ void __launch_bounds__(DecodeBlock<kHeadBlocks, kQueryTiles>::kThread
   block.mergeSplits();
 }
 
+/// Splits of the units, of at most `most`: the fewest whose nParallel blocks each leave little of
+/// the device idle. Blocks work equally long, so those behind the last full round of the nAtOnce
+/// that it holds are alone with its memory, which a few blocks cannot keep busy.
+int splitsFor(int nParallel, int nAtOnce, int most) {
+  constexpr double kGoodShare = 0.95;
+  int best = 1;
+  double bestShare = 0.0;  // of the device's time that the blocks use
+  for (int splits = 1; splits <= most && bestShare < kGoodShare; ++splits) {
+    const int all = nParallel * splits;
+    const double share =
+        static_cast<double>(all) / static_cast<double>(ceilDivide(all, nAtOnce) * nAtOnce);
+    if (share <= bestShare) continue;
+    best = splits;
+    bestShare = share;
+  }
+  return best;
+}
+
 template <int kHeadBlocks, int kQueryTiles>
 void launchAs(const DecodeJob& job, const LaunchQueue& queue) {
   using Sizes = DecodeSizes<kHeadBlocks, kQueryTiles>;
@@ -382,18 +400,23 @@ void launchAs(const DecodeJob& job, const LaunchQueue& queue) {
   const int nQueries =
       static_cast<int>(attention.queries.rows) * (attention.nHeads / attention.nKvHeads);
   const int portions = ceilDivide(nQueries, Sizes::kQueries);
-  // Every block's first warp has a unit; as many blocks as the device holds at once.
+  const int shared = Sizes::totalBytes(std::min(nQueries, Sizes::kQueries));
+  const auto kernel = decodeKernel<kHeadBlocks, kQueryTiles>;
+  const int nAtOnce =
+      job.workspace.nMultiprocessors * queue.blocksAtOnce(reinterpret_cast<const void*>(kernel),
+                                                          Sizes::kWarps * kWarpSize,
+                                                          static_cast<std::size_t>(shared));
+  // Every block's first warp has a unit.
   const int nUnits = attention.nPages + job.nExactUnits;
   const std::int64_t room =
       job.workspace.nPartialFloats / partialFloats(Sizes::kQueries, attention.headDim);
-  const int wanted = std::max(1, job.workspace.nBlocks / (attention.nKvHeads * portions));
-  const int most = std::max(1, static_cast<int>(room / (attention.nKvHeads * portions)));
-  const int nSplits = std::max(1, std::min({wanted, most, ceilDivide(nUnits, Sizes::kWarps)}));
+  const int nParallel = attention.nKvHeads * portions;
+  const int nSplits =
+      splitsFor(nParallel, nAtOnce,
+                std::min(static_cast<int>(room / nParallel), ceilDivide(nUnits, Sizes::kWarps)));
   const dim3 grid(static_cast<unsigned>(nSplits), static_cast<unsigned>(attention.nKvHeads),
                   static_cast<unsigned>(portions));
-  const int shared = Sizes::totalBytes(std::min(nQueries, Sizes::kQueries));
-  launch(decodeKernel<kHeadBlocks, kQueryTiles>, grid, Sizes::kWarps * kWarpSize,
-         static_cast<std::size_t>(shared), queue, job);
+  launch(kernel, grid, Sizes::kWarps * kWarpSize, static_cast<std::size_t>(shared), queue, job);
 }
 
 bool isAligned(const std::byte* address) {

@@ -213,8 +213,9 @@ bool CudaBackend::start(const TiledMatmulOptions& matmul, const StagingOptions& 
   ownedStream_.reset(stream_);
   ids_ = allocateDevice(kIdsBytes);
   argmaxResult_ = allocateDevice(sizeof(std::int32_t));
-  decode_.nBlocks = kDecodeBlocksOnMultiprocessor * facts_.nMultiprocessors;
-  decode_.nPartialFloats = decode_.nBlocks * kDecodePartialFloats;
+  decode_.nMultiprocessors = facts_.nMultiprocessors;
+  decode_.nPartialFloats =
+      kDecodeBlocksOnMultiprocessor * facts_.nMultiprocessors * kDecodePartialFloats;
   partials_ = allocateDevice(static_cast<std::size_t>(decode_.nPartialFloats) * sizeof(float));
   counters_ = allocateDevice(kDecodeCounterBytes);
   topMemory_ = allocateDevice(kTopWorkspaceBytes);

@@ -18,6 +18,12 @@ void setMostShared(const void* kernel, int bytes) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
+int occupancyOf(const void* kernel, int nThreads, std::size_t sharedBytes) {
+  int nBlocks = 0;
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&nBlocks, kernel, nThreads, sharedBytes);
+  return std::max(nBlocks, 1);  // an error shows at the launch
+}
+
 }  // namespace
 
 void** LaunchList::argumentsOf(const Launch& launch) {
@@ -60,6 +66,22 @@ void LaunchRecorder::allowShared(const void* kernel, int bytes) {
     return;
   }
   setMostShared(kernel, bytes);
+}
+
+int LaunchRecorder::blocksAtOnce(const void* kernel, int nThreads, std::size_t sharedBytes) {
+  for (const Occupancy& known : occupancies_) {
+    if (known.kernel == kernel && known.nThreads == nThreads && known.sharedBytes == sharedBytes) {
+      return known.nBlocks;
+    }
+  }
+  const int nBlocks = occupancyOf(kernel, nThreads, sharedBytes);
+  occupancies_.push_back({kernel, nThreads, sharedBytes, nBlocks});
+  return nBlocks;
+}
+
+int LaunchQueue::blocksAtOnce(const void* kernel, int nThreads, std::size_t sharedBytes) const {
+  return recorder_ != nullptr ? recorder_->blocksAtOnce(kernel, nThreads, sharedBytes)
+                              : occupancyOf(kernel, nThreads, sharedBytes);
 }
 
 void LaunchQueue::allowShared(const void* kernel, int bytes) const {

@@ -77,13 +77,22 @@ class LaunchRecorder {
 
   /// cudaFuncSetAttribute, once for each kernel and size: it costs a microsecond.
   void allowShared(const void* kernel, int bytes);
+  /// LaunchQueue::blocksAtOnce, asked once for each.
+  int blocksAtOnce(const void* kernel, int nThreads, std::size_t sharedBytes);
 
  private:
   struct Allowed {
     const void* kernel = nullptr;
     int bytes = 0;
   };
+  struct Occupancy {
+    const void* kernel = nullptr;
+    int nThreads = 0;
+    std::size_t sharedBytes = 0;
+    int nBlocks = 0;
+  };
   std::vector<Allowed> allowed_;  // some ten kernels
+  std::vector<Occupancy> occupancies_;
 };
 
 /// By value, to every launchX(). A stream converts to it: launches at once.
@@ -100,6 +109,8 @@ class LaunchQueue {
   }
   /// More than 48 KiB of dynamic shared memory for a kernel; before its launch.
   void allowShared(const void* kernel, int bytes) const;
+  /// Blocks of a kernel that a multiprocessor of the current device holds, at least 1.
+  int blocksAtOnce(const void* kernel, int nThreads, std::size_t sharedBytes) const;
 
  private:
   cudaStream_t stream_;

@@ -47,6 +47,7 @@ struct DeviceCounters {
   std::atomic<int> nPinnedAllocations{0};
   std::atomic<int> nFrees{0};
   std::atomic<int> nLaunches{0};
+  std::atomic<std::uint64_t> nBlocks{0};  // of them
   std::atomic<int> nSynchronizations{0};  // of a stream or an event, by the host
   std::atomic<int> nResets{0};
   std::atomic<int> nGraphs{0};         // instantiated, in all

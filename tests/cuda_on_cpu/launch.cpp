@@ -90,6 +90,7 @@ void runGrid(const void* kernel, dim3 grid, dim3 block, std::size_t dynamicShare
                                         ? options.largestSharedBytes
                                         : options.largestDefaultSharedBytes;
   const std::uint64_t nBlocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  emulatedDevice().counters.nBlocks += nBlocks;
   const std::vector<std::uint64_t> order = blockOrder(nBlocks);
   std::atomic<std::uint64_t> next{0};
   std::atomic<bool> hasFailed{false};

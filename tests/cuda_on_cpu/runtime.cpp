@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -317,6 +318,20 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ke
   if (const cudaError_t error = requireWorkingDevice(); error != cudaSuccess) return error;
   *attributes = {};
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(allowedDynamicShared(kernel));
+  return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* nBlocks, const void* /*kernel*/,
+                                                          int blockSize,
+                                                          std::size_t dynamicSharedBytes) {
+  if (const cudaError_t error = requireWorkingDevice(); error != cudaSuccess) return error;
+  constexpr int kMostThreads = 1536;  // of a multiprocessor, with 168 registers for each thread
+  constexpr int kRegisters = 65536;
+  constexpr int kOfThread = 168;
+  constexpr std::size_t kSharedBytes = std::size_t{100} << 10U;
+  constexpr std::size_t kOfSystem = 1024;  // for each block
+  *nBlocks = std::min({kMostThreads / blockSize, kRegisters / (kOfThread * blockSize),
+                       static_cast<int>(kSharedBytes / (dynamicSharedBytes + kOfSystem))});
   return cudaSuccess;
 }
 
