@@ -63,7 +63,13 @@ bool canPrefill(const AttentionJob& job);
 void launchPrefillAttention(const AttentionJob& job, const PrefillWorkspace& workspace,
                             const LaunchQueue& queue);
 
-/// Any head_dim up to 256, any number of rows, any device. One warp a query and head.
-void launchPlainAttention(const AttentionJob& job, const LaunchQueue& queue);
+/// Multiply-adds of a launch of plain attention: about a tenth of a second of a slow device. Where
+/// a card also draws the screen, the driver ends a kernel that runs for seconds.
+inline constexpr double kMostPlainProducts = 1e10;
+
+/// Any head_dim up to 256, any number of rows, any device. One warp a query and head; several
+/// launches of up to `mostProducts`, or a row.
+void launchPlainAttention(const AttentionJob& job, const LaunchQueue& queue,
+                          double mostProducts = kMostPlainProducts);
 
 }  // namespace longhand::kernels::cuda

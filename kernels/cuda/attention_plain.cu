@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cassert>
 
 #include "kernels/cuda/attention.h"
@@ -114,12 +115,24 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) plainAttentionKernel(Attent
 
 }  // namespace
 
-void launchPlainAttention(const AttentionJob& job, const LaunchQueue& queue) {
+void launchPlainAttention(const AttentionJob& job, const LaunchQueue& queue, double mostProducts) {
   assert(job.headDim <= kMostHeadDim && job.exact.nSpans > 0);
-  if (job.queries.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(ceilDivide<std::int64_t>(job.queries.rows, kWarps)),
-                  static_cast<unsigned>(job.nHeads));
-  launch(plainAttentionKernel, grid, kWarps * kWarpSize, 0, queue, job);
+  double nTokens = static_cast<double>(job.nPagedTokens + job.chunkOffset + job.queries.rows);
+  for (int i = 0; i + 1 < job.exact.nSpans; ++i) {
+    nTokens += static_cast<double>(job.exact.spans[i].nTokens);
+  }
+  const double ofRow = 2.0 * nTokens * static_cast<double>(job.nHeads * job.headDim);
+  const auto mostRows = static_cast<std::int64_t>(std::max(mostProducts / ofRow, 1.0));
+  for (std::int64_t first = 0; first < job.queries.rows; first += mostRows) {
+    const std::int64_t nRows = std::min(mostRows, job.queries.rows - first);
+    AttentionJob part = job;
+    part.queries = job.queries.slice(first, nRows);
+    part.output = job.output.slice(first, nRows);
+    part.chunkOffset += first;
+    const dim3 grid(static_cast<unsigned>(ceilDivide<std::int64_t>(nRows, kWarps)),
+                    static_cast<unsigned>(job.nHeads));
+    launch(plainAttentionKernel, grid, kWarps * kWarpSize, 0, queue, part);
+  }
 }
 
 }  // namespace longhand::kernels::cuda

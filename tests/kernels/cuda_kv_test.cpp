@@ -9,6 +9,7 @@
 #include "kernels/checks/attention_check.h"
 #include "kernels/checks/kv_scene.h"
 #include "kernels/checks/kv_store_check.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/cuda_on_cpu/device_memory.h"
 #include "tests/cuda_on_cpu/options.h"
@@ -57,6 +58,10 @@ class CudaKvTest : public QObject {
   void fewRowsBehindALongHistoryShareItOut();
   void rowsThatSeeNothingOfASplitAreRight_data() { addEmulatedBackends(); }
   void rowsThatSeeNothingOfASplitAreRight();
+  void plainAttentionMayComeInSeveralLaunches_data() { addEmulatedBackends(); }
+  void plainAttentionMayComeInSeveralLaunches();
+  void decodeFillsWholeRoundsOfTheDevice_data() { addEmulatedBackends(); }
+  void decodeFillsWholeRoundsOfTheDevice();
   void largeScoresDoNotOverflow_data() { addEmulatedBackends(); }
   void largeScoresDoNotOverflow();
 };
@@ -320,6 +325,60 @@ void CudaKvTest::fewRowsBehindALongHistoryShareItOut() {
                             ": " + std::to_string(ratio))
                                .c_str());
     QCOMPARE(nLaunches - before, shape.nLaunches);
+  }
+}
+
+void CudaKvTest::plainAttentionMayComeInSeveralLaunches() {
+  LONGHAND_FETCH_BACKEND();  // for its schedule, and a device
+  Q_UNUSED(backend)
+  KvScene scene({4, 2, 20}, 19);
+  scene.addPage(pageFormat(4, 4, 32), 32);
+  scene.addSpan(DataType::kF16, 5, 6);
+  scene.setChunk(DataType::kF16, 15, 15);
+  constexpr double kOfRow = 2.0 * (32 + 5 + 15) * 4 * 20;
+  for (const double rowsAtOnce : {0.5, 1.0, 4.5, 11.0, 100.0}) {
+    const auto attend = [&](float scoreScale, const MatrixView& queries, const KvView& history,
+                            const ExactSpan& chunk, std::int64_t chunkOffset,
+                            const MatrixView& output) {
+      cuda::AttentionJob job;
+      job.pages = history.pages;
+      job.nPages = static_cast<int>(history.nPages);
+      job.nPagedTokens = history.nPagedTokens;
+      for (const ExactSpan& span : history.exact) job.exact.spans[job.exact.nSpans++] = span;
+      job.exact.spans[job.exact.nSpans++] = chunk;
+      job.chunkOffset = chunkOffset;
+      job.nHeads = 4;
+      job.nKvHeads = 2;
+      job.headDim = 20;
+      job.scoreScale = scoreScale;
+      job.queries = queries;
+      job.output = output;
+      cuda::launchPlainAttention(job, cudaStream_t{}, rowsAtOnce * kOfRow);
+    };
+    auto& nLaunches = longhand::cuda_on_cpu::emulatedDevice().counters.nLaunches;
+    const int before = nLaunches;
+    const CheckResult result = checkAttention(scene, AttentionRounding{}, 11, 4, attend);
+    QVERIFY2(result.isGood(), result.problem.c_str());
+    const auto rows = static_cast<std::int64_t>(std::max(rowsAtOnce, 1.0));
+    QCOMPARE(static_cast<std::int64_t>(nLaunches - before), (11 + rows - 1) / rows);
+  }
+}
+
+// The emulated device has 4 multiprocessors, which hold 3 blocks of 128 threads each.
+void CudaKvTest::decodeFillsWholeRoundsOfTheDevice() {
+  LONGHAND_FETCH_BACKEND();
+  for (const std::int64_t nKvHeads : {1, 2, 3, 6}) {
+    constexpr std::uint64_t kAtOnce = 12;
+    KvScene scene({nKvHeads, nKvHeads, 128}, 13);
+    for (int i = 0; i < 40; ++i) scene.addPage(pageFormat(4, 4, 32), 32);
+    scene.setChunk(DataType::kF16, 1, 1);
+    const auto& nBlocks = longhand::cuda_on_cpu::emulatedDevice().counters.nBlocks;
+    const std::uint64_t before = nBlocks;
+    const double ratio = errorRatio(scene, backend, 1, 0);
+    QVERIFY2(ratio <= 1.0, std::to_string(ratio).c_str());
+    const std::uint64_t blocks = nBlocks - before;
+    const std::uint64_t rounds = (blocks + kAtOnce - 1) / kAtOnce;
+    QVERIFY2(10 * blocks >= 9 * rounds * kAtOnce, std::to_string(blocks).c_str());
   }
 }
 
