@@ -2,6 +2,9 @@
 // Warp collectives. Each is a struct of a lane's inputs and outputs with a static combine() over
 // the lanes that met; the last lane to arrive runs it for all.
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -93,8 +96,9 @@ LONGHAND_NO_TSAN inline void syncWarp(const char* site, unsigned mask = ~0U) {
 }
 
 /// mma.sync.aligned.m16n8k16.row.col.f32.{f16|bf16}.{f16|bf16}.f32: fragments as the PTX ISA lays
-/// them out ("Matrix Fragments for mma.m16n8k16"). Products are exact, sums float in the order of
-/// k.
+/// them out ("Matrix Fragments for mma.m16n8k16"). Products are exact; the sum is cut to a float,
+/// as tensor cores do it (Ootomo and Yokota 2022), which is worse than rounding: errors have one
+/// sign.
 template <class Half>
 struct MatrixMultiply {
   const unsigned* a;  // [4], two halves each
@@ -102,6 +106,11 @@ struct MatrixMultiply {
   const float* c;     // [4]
   float* d;           // [4]
 
+  LONGHAND_NO_TSAN static float towardZero(double x) {
+    const auto nearest = static_cast<float>(x);
+    const bool isLonger = std::abs(static_cast<double>(nearest)) > std::abs(x);
+    return isLonger ? std::bit_cast<float>(std::bit_cast<std::uint32_t>(nearest) - 1U) : nearest;
+  }
   LONGHAND_NO_TSAN static float half(unsigned pair, int which) {
     const auto bits = static_cast<unsigned short>(which == 0 ? pair : pair >> 16U);
     Half value;
@@ -126,9 +135,9 @@ struct MatrixMultiply {
       for (int i = 0; i < 4; ++i) {
         const int row = lane / 4 + (i / 2) * 8;
         const int col = lane % 4 * 2 + i % 2;
-        float sum = lanes[lane]->c[i];
+        double sum = lanes[lane]->c[i];
         for (int k = 0; k < 16; ++k) sum += rows[row][k] * cols[k][col];
-        lanes[lane]->d[i] = sum;
+        lanes[lane]->d[i] = towardZero(sum);
       }
     }
   }
