@@ -80,7 +80,8 @@ done | awk '
     kernel = $2
     for (i = 3; i <= n - 7; ++i) kernel = kernel " " $i
     sub(/^void /, "", kernel)
-    sub(/\(.*/, "", kernel)
+    if (kernel ~ /</) sub(/>\(.*/, ">", kernel); else sub(/\(.*/, "", kernel)
+    gsub(/\(longhand::kernels::DataType\)/, "type ", kernel)
     spilled = $(n - 2) + $(n - 1)
     printf format, $1, kernel, $(n - 6), $(n - 5), $(n - 4), $(n - 3), spilled, $n
     if (spilled > 0) ++nSpilling
