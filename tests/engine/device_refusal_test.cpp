@@ -1,5 +1,6 @@
 // Each reason why there is no graphics card to compute on: one sentence, and the CPU instead.
 
+#include <dlfcn.h>
 #include <elf.h>
 
 #include <algorithm>
@@ -60,6 +61,7 @@ class DeviceRefusalTest : public QObject {
   Q_OBJECT
  private slots:
   void aDeviceThatWorksIsTaken();
+  void anEmulatedDeviceNeverMeetsTheRealCublas();
   void anInstallationWithoutThePluginSaysSo();
   void aPluginThatIsNotThereIsNamed();
   void aFileThatIsNoPluginIsNamed();
@@ -79,6 +81,16 @@ class DeviceRefusalTest : public QObject {
 void DeviceRefusalTest::aDeviceThatWorksIsTaken() {
   const cuda_on_cpu::EmulatedPlugin plugin(LONGHAND_EMULATED_PLUGIN);
   QCOMPARE(reasonWith(plugin.file()), QString());
+}
+
+void DeviceRefusalTest::anEmulatedDeviceNeverMeetsTheRealCublas() {
+  const cuda_on_cpu::EmulatedPlugin plugin(LONGHAND_EMULATED_PLUGIN);
+  for (const char* file : {"libcublas.so.12", "libcublas.so.13"}) {
+    void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    QVERIFY2(library != nullptr, file);
+    QVERIFY2(dlsym(library, "longhandCublasState") != nullptr, file);
+    dlclose(library);
+  }
 }
 
 void DeviceRefusalTest::anInstallationWithoutThePluginSaysSo() {
