@@ -63,13 +63,23 @@ inline constexpr double kPageOfCodes = 1380.0;
 inline constexpr double kPageOfNumbers = 630.0;
 inline constexpr double kPageOfQuery = 700.0;
 
-/// NF4 product: 32 rows, 128 columns of them a turn of one of 8 warps; for 1 to 4 tokens, and for 5
-/// to 8. Counted; each token's input costs the third figure a turn. The fourth is what a warp does
-/// once: tables, norm, sums of warps.
-inline constexpr double kNf4Turn = 590.0;
-inline constexpr double kNf4TurnOfMany = 720.0;
-inline constexpr double kNf4TurnOfToken = 75.0;
-inline constexpr double kNf4Warp = 700.0;
+/// NF4 product: what a warp issues for a turn (32 rows and a chunk of columns) and in it for each
+/// token that is staged then; for 32 rows besides (sums of warps, outputs); and once (table, norm,
+/// an input that is staged whole). Counted along the path of aligned inputs.
+struct Nf4Instructions {
+  std::int64_t chunkCols = 0;
+  double warps = 0.0;   // of a block
+  double blocks = 0.0;  // on a multiprocessor, at most
+  double turn = 0.0;
+  double turnOfToken = 0.0;
+  double rows = 0.0;
+  double once = 0.0;
+};
+constexpr Nf4Instructions nf4Instructions(std::int64_t nTokens) {
+  if (nTokens == 1) return {256, 16.0, 1.0, 418.0, 0.0, 85.0, 440.0};
+  if (nTokens <= 4) return {128, 8.0, 2.0, 310.0, 45.0, 80.0, 400.0};
+  return {128, 8.0, 1.0, 347.0, 45.0, 90.0, 400.0};
+}
 
 /// Row product, 1024 numbers: with 1 token (between those with a norm and without), up to 4, up to
 /// 8. Counted, less the path of unaligned inputs.

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kMostMatvecTokens = 8;
 constexpr std::int64_t kMostDecodeQueries = 32;  // of a kv head
+constexpr std::int64_t kNf4Rows = 32;            // that a block makes at once
 
 double asDouble(std::int64_t value) { return static_cast<double>(value); }
 
@@ -28,18 +29,15 @@ double bytesRead(const Matrix& matrix) {
   return static_cast<double>(weightBytesRead(matrix.target, matrix.rows, matrix.cols).total());
 }
 
-/// Of a product with up to 8 tokens.
+/// Of a product with up to 8 tokens, but for what each block does once.
 double productInstructions(const Matrix& matrix, std::int64_t nTokens) {
   const double numbers = asDouble(matrix.rows * matrix.cols);
   switch (matrix.target.type) {
     case kernels::DataType::kNf4: {
-      constexpr std::int64_t kRows = 32;
-      constexpr std::int64_t kCols = 1024;  // of all 8 warps
-      constexpr double kWarps = 8.0;
-      const double turn = (nTokens > 4 ? costs::kNf4TurnOfMany : costs::kNf4Turn) +
-                          costs::kNf4TurnOfToken * asDouble(nTokens);
-      return ceilOf(matrix.rows, kRows) * kWarps *
-             (ceilOf(matrix.cols, kCols) * turn + costs::kNf4Warp);
+      const costs::Nf4Instructions cost = costs::nf4Instructions(nTokens);
+      const double turn = cost.turn + cost.turnOfToken * asDouble(nTokens);
+      return ceilOf(matrix.rows, kNf4Rows) *
+             (ceilOf(matrix.cols, cost.chunkCols) * turn + cost.warps * cost.rows);
     }
     case kernels::DataType::kInt8:
       return costs::kInt8Row.of(nTokens) * numbers / 1024.0;
@@ -134,10 +132,15 @@ Prediction Predictor::product(std::span<const Matrix> matrices, std::int64_t nTo
     return result;
   }
   Work work;
+  double nf4Groups = 0.0;
   for (const Matrix& matrix : matrices) {
     work.bytes += bytesRead(matrix);
     work.instructions += productInstructions(matrix, nTokens);
+    if (matrix.target.type == kernels::DataType::kNf4) nf4Groups += ceilOf(matrix.rows, kNf4Rows);
   }
+  const costs::Nf4Instructions nf4 = costs::nf4Instructions(nTokens);
+  const double nf4Blocks = std::min(nf4Groups, nf4.blocks * speed_.nMultiprocessors);
+  work.instructions += nf4Blocks * nf4.warps * nf4.once;
   return launch(work);
 }
 

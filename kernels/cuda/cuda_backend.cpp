@@ -331,8 +331,9 @@ void CudaBackend::matmul(const MatrixView& input, const WeightView& weight,
 }
 
 bool CudaBackend::multiplyFew(const MatvecCall& call) {
-  if (canNf4Matvec(call, facts_.mostSharedBytes)) {
-    launchNf4Matvec(call, queue());
+  const MatvecDevice device{facts_.mostSharedBytes, facts_.nMultiprocessors};
+  if (canNf4Matvec(call, device)) {
+    launchNf4Matvec(call, device, queue());
   } else if (canRowMatvec(call)) {
     launchRowMatvec(call, queue());
   } else {

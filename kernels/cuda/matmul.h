@@ -27,14 +27,20 @@ struct MatvecCall {
   bool isGated = false;
 };
 
+/// What a launch has to know of the device.
+struct MatvecDevice {
+  std::size_t mostSharedBytes = 0;  // of a block, after opting in
+  int nMultiprocessors = 1;
+};
+
 /// True for NF4 weights that are 16-byte aligned, with whole NF4 blocks in each row, where a block
-/// of the device may have the shared memory (67 KiB for 8 tokens, 38 for one). Gated ones share
-/// their codebook.
-bool canNf4Matvec(const MatvecCall& call, std::size_t mostSharedBytes);
+/// of the device may have the shared memory (59 KiB for up to 4 tokens, 83 for more). Gated ones
+/// share their codebook.
+bool canNf4Matvec(const MatvecCall& call, const MatvecDevice& device);
 
 /// At the speed of memory. Inputs are taken exactly (two halves each), the codebook as halves: each
 /// weight is off by up to 2^-12 of itself.
-void launchNf4Matvec(const MatvecCall& call, const LaunchQueue& queue);
+void launchNf4Matvec(const MatvecCall& call, const MatvecDevice& device, const LaunchQueue& queue);
 
 /// True for F16, BF16 or int8 weights of one type, 16-byte aligned, whose rows are whole vectors of
 /// 16 bytes.

@@ -55,12 +55,12 @@ inline bool areAlike(const MatvecCall& call) {
   return !call.isGated || call.projections.size() == 2;
 }
 
-/// The projection that a block works on.
-__device__ __forceinline__ int projectionOfBlock(const MatvecJob& job) {
+/// The projection that block `block` works on.
+__device__ __forceinline__ int projectionOf(const MatvecJob& job, int block) {
   int index = 0;
 #pragma unroll
   for (int i = 1; i < kMostProjections; ++i) {
-    if (i < job.nProjections && static_cast<int>(blockIdx.x) >= job.firstBlocks[i]) index = i;
+    if (i < job.nProjections && block >= job.firstBlocks[i]) index = i;
   }
   return index;
 }

@@ -1,305 +1,105 @@
+#include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/code_tiles.h"
 #include "kernels/cuda/matvec_job.h"
+#include "kernels/cuda/nf4_warp.h"
 #include "kernels/cuda/portability.h"
-#include "kernels/cuda/ptx.h"
-#include "kernels/cuda/warp.h"
 
 // Products of NF4 weights with 1 to 8 tokens, at the speed of memory.
 //
-// A block makes 32 outputs; its 8 warps share the columns, 128 each of every 1024. Codes become
-// halves by a table of all 256 pairs, one copy for each lane, so that no two lanes ever meet in a
-// bank: a shift, an AND-OR and a load for two codes. Tensor cores multiply: 16 rows of weights with
-// 8 columns of inputs, which are 4 tokens as high and low halves of floats. Each NF4 block of 64
-// has its own sum, which its absmax scales, so weights are rounded only where the codebook is
-// (2^-12).
+// A block makes groups of 32 outputs, one after the other; its warps share the columns. There are
+// as many blocks as the device runs at once, so that tables, norm and input are made once, and a
+// warp loads its next codes before it has done with these, across groups too.
 //
 // With a norm, a block sums up the squares of its input while its first weights are on their way:
-// 16 KB from L2 for 4096 columns, and a kernel less. Gated, half of a block's rows are the gate's
+// 16 KB from L2 for 4096 columns, and a kernel less. Gated, half of a group's rows are the gate's
 // and half the same rows of the other weight.
 
 namespace longhand::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarpSize;
-constexpr int kRowTiles = 2;  // of 16 rows, a block
-constexpr int kRows = 16 * kRowTiles;
-constexpr int kWarpCols = 128;  // two NF4 blocks: 16 bytes of each lane of four
-constexpr int kBlocks = kWarpCols / static_cast<int>(kNf4BlockSize);
-constexpr int kTileCols = kWarps * kWarpCols;
-// Rows of halves 64 bytes apart modulo 128, so that lanes that read 16 bytes each meet no bank
-// twice.
-constexpr int kInputStride = kTileCols + 32;
-constexpr int kTableBytes = 256 * kWarpSize * 4;
-
-constexpr int kMostTokens = 8;
-constexpr int kCodebook = 256;  // numbers of a nested codebook
-/// Two nested codebooks, and what the norm needs.
-constexpr int kStaticBytes = (2 * kCodebook + (kWarps + 1) * kMostTokens) * 4;
-
-/// Dynamic shared memory: the table, and high and low halves of a tile of each token.
-constexpr int dynamicBytesFor(int nTokens) { return kTableBytes + nTokens * 2 * kInputStride * 2; }
-
-/// table[byte][lane] = the two numbers of a byte of codes, as halves.
-__device__ __forceinline__ void fillTable(unsigned* table, const float* codebook) {
-  static_assert(kThreads == 256);
-  const int byte = static_cast<int>(threadIdx.x);
-  const unsigned pair = bitsOf(__floats2half2_rn(codebook[byte >> 4], codebook[byte & 15]));
-  uint4* const row = reinterpret_cast<uint4*>(table + byte * kWarpSize);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) row[(i + byte) % 8] = make_uint4(pair, pair, pair, pair);
-}
-
-/// The absmax of a row's NF4 block. Blocks run along rows, since cols is a multiple of 64.
-__device__ __forceinline__ float absmaxOf(const WeightView& weight, const float* nestedCodebook,
-                                          std::int64_t block) {
-  if (weight.absmax != nullptr) return weight.absmax[block];
-  return __fadd_rn(__fmul_rn(nestedCodebook[weight.absmaxCodes[block]],
-                             weight.nestedAbsmax[block / kNf4NestedBlockSize]),
-                   weight.nestedOffset);
-}
-
-/// What a warp reads of one tile of columns, for its rows.
-template <bool kIsGated>
-struct WarpLoads {
-  uint4 codes[kRowTiles][2];  // rows g and g + 8 of each tile: 32 columns of this lane
-  float absmax[kBlocks];      // of row `lane` of the block's 32
-
-  /// Tile m is of projection `index`; gated, of projection m. Row tiles start at `firstRow`.
-  __device__ __forceinline__ void load(const MatvecJob& job, int index,
-                                       const float* nestedCodebooks, int firstRow, int firstCol) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    const int col = firstCol + 32 * (lane % 4);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-      const WeightView& weight = job.projections[kIsGated ? m : index].weight;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t row = firstRow + (kIsGated ? 0 : 16 * m) + 8 * half + lane / 4;
-        codes[m][half] = make_uint4(0, 0, 0, 0);
-        if (row < weight.rows && col < weight.cols) {
-          codes[m][half] =
-              __ldg(reinterpret_cast<const uint4*>(weight.data + (row * weight.cols + col) / 2));
-        }
-      }
-    }
-    const int own = kIsGated ? lane / 16 : index;
-    const WeightView& weight = job.projections[own].weight;
-    const std::int64_t row = firstRow + (kIsGated ? lane % 16 : lane);
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      const int blockCol = firstCol + b * static_cast<int>(kNf4BlockSize);
-      absmax[b] = 0.0F;
-      if (row < weight.rows && blockCol < weight.cols) {
-        absmax[b] = absmaxOf(weight, nestedCodebooks + (kIsGated ? own * kCodebook : 0),
-                             (row * weight.cols + blockCol) / kNf4BlockSize);
-      }
-    }
-  }
-
-  /// From 32 columns in a row, which are half of one NF4 block, to 16 columns of each of two.
-  __device__ __forceinline__ void exchange() {
-    const bool isUpper = threadIdx.x % 4 >= 2;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint4& c = codes[m][half];
-        const unsigned x = __shfl_xor_sync(kAllLanes, isUpper ? c.x : c.z, 2);
-        const unsigned y = __shfl_xor_sync(kAllLanes, isUpper ? c.y : c.w, 2);
-        if (isUpper) {
-          c.x = x;
-          c.y = y;
-        } else {
-          c.z = x;
-          c.w = y;
-        }
-      }
-    }
-  }
-};
-
-/// Column, in a warp's 128, of the first of 16 codes that a lane has of a block after exchange().
-__device__ __forceinline__ int firstColumnOf(int block, int q) {
-  // Lanes 0 and 1 kept bytes 0 to 7 of block 0 and got the other half of lanes 2 and 3, and so on.
-  const int source = block == 0 ? q % 2 : 2 + q % 2;
-  return 32 * source + (q < 2 ? 0 : 16);
-}
-
-/// partials[warp][token] = this warp's share of the squares of each row of input.
-__device__ __forceinline__ void sumSquares(const MatvecJob& job,
-                                           float (&partials)[kWarps][kMostTokens]) {
+/// Table and nested codebooks of a projection. All threads; a barrier must follow.
+template <class Form, bool kIsGated>
+__device__ __forceinline__ void prepareWeight(const MatvecJob& job, int index,
+                                              typename Form::Fixed& fixed, unsigned char* table) {
+  fillTable<Form>(table, job.projections[index].weight.codebook);
   const int thread = static_cast<int>(threadIdx.x);
-  const int cols = static_cast<int>(job.input.cols);
-#pragma unroll 1
-  for (int token = 0; token < static_cast<int>(job.input.rows); ++token) {
-    const float* const row = job.input.data + token * job.input.stride;
-    float sum = 0.0F;
-#pragma unroll 4
-    for (int col = 4 * thread; col < cols; col += 4 * kThreads) {
-      const float4 x = loadFour(row, col, job.isAligned != 0);
-      sum += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
-    }
-    sum = warpSum(sum);
-    if (thread % kWarpSize == 0) partials[thread / kWarpSize][token] = sum;
-  }
-}
-
-/// A tile of the input as high and low halves, zeros beyond the columns. A thread has 4 columns.
-__device__ __forceinline__ void stageInput(const MatvecJob& job, const float* factors, int tile,
-                                           __half* inputs) {
-  static_assert(kTileCols == 4 * kThreads);
-  const int col = 4 * static_cast<int>(threadIdx.x);
-  const bool isInside = tile + col < static_cast<int>(job.input.cols);  // cols % 64 == 0
-  const bool isAligned = job.isAligned != 0;
-  for (int token = 0; token < static_cast<int>(job.input.rows); ++token) {
-    float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-    if (isInside) {
-      x = loadFour(job.input.data + token * job.input.stride, tile + col, isAligned);
-      if (job.normWeight != nullptr) {
-        const float4 w = loadFour(job.normWeight, tile + col, isAligned);
-        const float factor = factors[token];
-        x = make_float4(x.x * factor * w.x, x.y * factor * w.y, x.z * factor * w.z,
-                        x.w * factor * w.w);
-      }
-    }
-    const SplitHalf a = splitHalf(x.x);
-    const SplitHalf b = splitHalf(x.y);
-    const SplitHalf c = splitHalf(x.z);
-    const SplitHalf d = splitHalf(x.w);
-    __half* const row = inputs + 2 * token * kInputStride + col;
-    *reinterpret_cast<uint2*>(row) =
-        make_uint2(bitsOf(__halves2half2(a.high, b.high)), bitsOf(__halves2half2(c.high, d.high)));
-    *reinterpret_cast<uint2*>(row + kInputStride) =
-        make_uint2(bitsOf(__halves2half2(a.low, b.low)), bitsOf(__halves2half2(c.low, d.low)));
-  }
-}
-
-template <int kTokenTiles, bool kIsGated>
-__global__ void __launch_bounds__(kThreads, kTokenTiles == 1 ? 2 : 1)
-    nf4MatvecKernel(const __grid_constant__ MatvecJob job) {
-  DYN_SHARED(unsigned char, shared);
-  SHARED(nestedCodebooks, float[2 * kCodebook]);
-  SHARED(partials, float[kWarps][kMostTokens]);
-  SHARED(factors, float[kMostTokens]);
-  unsigned* const table = reinterpret_cast<unsigned*>(shared);
-  __half* const inputs = reinterpret_cast<__half*>(shared + kTableBytes);  // [8 columns, stride]
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % kWarpSize;
-  const int warp = thread / kWarpSize;
-  const int g = lane / 4;
-  const int q = lane % 4;
-  const int nTokens = static_cast<int>(job.input.rows);
-  const int cols = static_cast<int>(job.input.cols);
-  const int index = kIsGated ? 0 : projectionOfBlock(job);
-  const int firstRow =
-      (static_cast<int>(blockIdx.x) - job.firstBlocks[index]) * (kIsGated ? kRows / 2 : kRows);
-
-  fillTable(table, job.projections[index].weight.codebook);
+  if (thread >= kNestedCodes) return;
 #pragma unroll
   for (int i = 0; i < (kIsGated ? 2 : 1); ++i) {
     const WeightView& weight = job.projections[index + i].weight;
-    nestedCodebooks[i * kCodebook + thread] =
-        weight.absmax == nullptr ? weight.nestedCodebook[thread] : 0.0F;
+    fixed.nestedCodebooks[i][thread] =
+        weight.absmax == nullptr ? weight.nestedCodebook[thread] : 1.0F;
+  }
+}
+
+/// fixed.factors[token] = 1 / root of the mean square of each row of input. All threads.
+template <class Form>
+__device__ __forceinline__ void makeFactors(const MatvecJob& job, typename Form::Fixed& fixed) {
+  sumSquares<Form>(job, fixed.squares);
+  __syncthreads();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < static_cast<int>(job.input.rows)) {
+    float sum = 0.0F;
+    for (int w = 0; w < Form::kWarps; ++w) sum += fixed.squares[w][thread];
+    fixed.factors[thread] =
+        1.0F / sqrtf(sum / static_cast<float>(job.input.cols) + job.normEpsilon);
   }
   __syncthreads();
+}
 
-  float sums[kRowTiles][kTokenTiles][4] = {};
-  WarpLoads<kIsGated> next;
-  next.load(job, index, nestedCodebooks, firstRow, warp * kWarpCols);
-  if (job.normWeight != nullptr) {
-    sumSquares(job, partials);
-    __syncthreads();
-    if (thread < nTokens) {
-      float sum = 0.0F;
-      for (int w = 0; w < kWarps; ++w) sum += partials[w][thread];
-      factors[thread] = 1.0F / sqrtf(sum / static_cast<float>(cols) + job.normEpsilon);
+/// This warp's sums of a group, [row tile][token tile][as multiplyTile()], to [row * kSlots].
+template <class Form>
+__device__ __forceinline__ void storeSums(const float (&sums)[kNf4RowTiles][Form::kTokenTiles][4],
+                                          float* partials) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int g = lane / 4;
+  const int q = lane % 4;
+  if constexpr (Form::kIsOne) {
+    // Four lanes have shares of four rows: each ends up with one row.
+    float half[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float first = sums[0][0][2 * i] + sums[0][0][2 * i + 1];
+      const float second = sums[1][0][2 * i] + sums[1][0][2 * i + 1];
+      const float other = __shfl_xor_sync(kAllLanes, q < 2 ? second : first, 2);
+      half[i] = (q < 2 ? first : second) + other;
     }
-    __syncthreads();
-  }
-#pragma unroll 1
-  for (int tile = 0; tile < cols; tile += kTileCols) {
-    stageInput(job, factors, tile, inputs);
-    WarpLoads<kIsGated> now = next;
-    now.exchange();
-    __syncthreads();
-    if (tile + kTileCols < cols) {
-      next.load(job, index, nestedCodebooks, firstRow, tile + kTileCols + warp * kWarpCols);
-    }
+    const float other = __shfl_xor_sync(kAllLanes, q % 2 == 0 ? half[1] : half[0], 1);
+    partials[8 * q + g] = (q % 2 == 0 ? half[0] : half[1]) + other;
+  } else {
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      unsigned columns[kTokenTiles][8];  // this lane's 16 columns of the block
+    for (int m = 0; m < kNf4RowTiles; ++m) {
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        // Columns without a token repeat the last: their sums are not stored.
-        const int column = min(8 * n + g, 2 * nTokens - 1);
-        const __half* const row = inputs + column * kInputStride + warp * kWarpCols;
-        const auto* const at = reinterpret_cast<const uint4*>(row + firstColumnOf(b, q));
-        const uint4 first = at[0];
-        const uint4 second = at[1];
-        const unsigned all[8] = {first.x,  first.y,  first.z,  first.w,
-                                 second.x, second.y, second.z, second.w};
-#pragma unroll
-        for (int i = 0; i < 8; ++i) columns[n][i] = all[i];
-      }
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
-        const uint4& upper = now.codes[m][0];
-        const uint4& lower = now.codes[m][1];
-        const unsigned words[2][2] = {{b == 0 ? upper.x : upper.z, b == 0 ? upper.y : upper.w},
-                                      {b == 0 ? lower.x : lower.z, b == 0 ? lower.y : lower.w}};
-        float block[kTokenTiles][4] = {};
-#pragma unroll
-        for (int s = 0; s < 4; ++s) {
-          unsigned a[4];
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const unsigned word = words[half][s / 2] >> (s % 2 * 16);
-            a[half] = table[(word & 0xffU) * kWarpSize + lane];
-            a[half + 2] = table[(word >> 8U & 0xffU) * kWarpSize + lane];
-          }
-#pragma unroll
-          for (int n = 0; n < kTokenTiles; ++n) {
-            const unsigned pair[2] = {columns[n][2 * s], columns[n][2 * s + 1]};
-            multiplyTile(block[n], a, pair);
-          }
-        }
-        const float upperScale = __shfl_sync(kAllLanes, now.absmax[b], 16 * m + g);
-        const float lowerScale = __shfl_sync(kAllLanes, now.absmax[b], 16 * m + 8 + g);
-#pragma unroll
-        for (int n = 0; n < kTokenTiles; ++n) {
-          sums[m][n][0] += upperScale * block[n][0];
-          sums[m][n][1] += upperScale * block[n][1];
-          sums[m][n][2] += lowerScale * block[n][2];
-          sums[m][n][3] += lowerScale * block[n][3];
-        }
+      for (int n = 0; n < Form::kTokenTiles; ++n) {
+        float* const at = partials + (16 * m + g) * Form::kSlots + 4 * n + q;
+        at[0] = sums[m][n][0] + sums[m][n][1];
+        at[8 * Form::kSlots] = sums[m][n][2] + sums[m][n][3];
       }
     }
-    __syncthreads();
   }
+}
 
-  // [kWarps, kRows, 4 * kTokenTiles], in the place of the inputs.
-  float* const parts = reinterpret_cast<float*>(inputs);
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-      const int at = (warp * kRows + 16 * m + g) * 4 * kTokenTiles + 4 * n + q;
-      parts[at] = sums[m][n][0] + sums[m][n][1];
-      parts[at + 8 * 4 * kTokenTiles] = sums[m][n][2] + sums[m][n][3];
-    }
-  }
-  __syncthreads();
-  constexpr int kOutputs = kIsGated ? kRows / 2 : kRows;
+/// The sums of all warps, and what becomes of them. All threads, behind a barrier.
+template <class Form, bool kIsGated>
+__device__ __forceinline__ void writeOutputs(
+    const MatvecJob& job, int index, int group,
+    const float (&partials)[Form::kWarps][kNf4Rows * Form::kSlots]) {
+  constexpr int kOutputs = kIsGated ? kNf4Rows / 2 : kNf4Rows;
   const auto sumOf = [&](int row, int token) {
     float sum = 0.0F;
-    for (int w = 0; w < kWarps; ++w) sum += parts[(w * kRows + row) * 4 * kTokenTiles + token];
+#pragma unroll
+    for (int w = 0; w < Form::kWarps; ++w) sum += partials[w][row * Form::kSlots + token];
     return sum;
   };
   const Projection& projection = job.projections[index];
-  for (int i = thread; i < kOutputs * nTokens; i += kThreads) {
+  const int firstRow = (group - job.firstBlocks[index]) * kOutputs;
+  const int nTokens = static_cast<int>(job.input.rows);
+  const int thread = static_cast<int>(threadIdx.x);
+  // One token keeps one warp busy, of each group another one.
+  if (Form::kIsOne && thread / kWarpSize != group % Form::kWarps) return;
+  const int first = Form::kIsOne ? thread % kWarpSize : thread;
+  for (int i = first; i < kOutputs * nTokens; i += Form::kThreads) {
     const int token = i / kOutputs;
     const int row = i % kOutputs;
     if (firstRow + row >= projection.weight.rows) continue;
@@ -313,50 +113,250 @@ __global__ void __launch_bounds__(kThreads, kTokenTiles == 1 ? 2 : 1)
   }
 }
 
-template <int kTokenTiles, bool kIsGated>
-void launchAs(const MatvecCall& call, const LaunchQueue& queue) {
-  const int bytes = dynamicBytesFor(static_cast<int>(call.input.rows));
-  // The warps' sums take the place of the inputs.
-  static_assert(kWarps * kRows * 4 * 4 <= dynamicBytesFor(1) - kTableBytes);
-  const auto kernel = nf4MatvecKernel<kTokenTiles, kIsGated>;
-  const MatvecJob job = matvecJob(call, kIsGated ? kRows / 2 : kRows);
+/// The first group of the weight behind, or -1. Each has rows.
+__device__ __forceinline__ int firstGroupAfter(const MatvecJob& job, int index) {
+  return index + 1 < job.nProjections ? job.firstBlocks[index + 1] : -1;
+}
+
+template <class Form, bool kIsGated>
+__global__ void __launch_bounds__(Form::kThreads, Form::kBlocksAtOnce)
+    nf4MatvecKernel(const __grid_constant__ Nf4Job all) {
+  constexpr int kTokenTiles = Form::kTokenTiles;
+  DYN_SHARED(unsigned char, shared);
+  auto& fixed = *reinterpret_cast<typename Form::Fixed*>(shared);
+  unsigned char* const table = shared + Form::kTableAt;
+  unsigned char* const pieces = table + Form::kFirstPiece;
+  const MatvecJob& job = all.matvec;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kWarpSize;
+  const int warp = thread / kWarpSize;
+  const int g = lane / 4;
+  const int q = lane % 4;
+  const int nTokens = static_cast<int>(job.input.rows);
+  const int nChunks = ceilDivide(static_cast<int>(job.input.cols), Form::kChunkCols);
+  const int block = static_cast<int>(blockIdx.x);
+  const int firstGroup = block * all.blockGroups + min(block, all.restGroups);
+  const int lastGroup = firstGroup + all.blockGroups + (block < all.restGroups ? 1 : 0);
+  const bool isWhole = Form::kIsOne && all.isWhole != 0;
+
+  int index = kIsGated ? 0 : projectionOf(job, firstGroup);
+  Nf4Loads<Form, kIsGated> loads;
+  if (warp < nChunks) {
+    loads.locate(job, index, firstGroup, warp);
+    loads.loadCodes(job, 0);
+    loads.loadCodes(job, 1);
+    loads.loadAbsmax(all);
+  }
+  prepareWeight<Form, kIsGated>(job, index, fixed, table);
+  if (job.normWeight != nullptr) {
+    makeFactors<Form>(job, fixed);
+  }
+  if constexpr (Form::kIsOne) {
+    if (thread < Form::kZeroPieces) {
+      *reinterpret_cast<uint4*>(pieces + (all.nSlots * Form::kChunkPieces + thread) *
+                                             Form::kPieceStride) = make_uint4(0, 0, 0, 0);
+    }
+  }
+  if (isWhole) {
+    for (int chunk = warp; chunk < nChunks; chunk += Form::kWarps) {
+      stageChunk<Form>(job, fixed.factors, chunk,
+                       pieces + chunk * Form::kChunkPieces * Form::kPieceStride);
+    }
+  }
+  __syncthreads();
+
+  // This lane's column of inputs in a slot: of one token, zeros but in the lanes whose block it is.
+  const unsigned char* slot[kTokenTiles];
+#pragma unroll
+  for (int n = 0; n < kTokenTiles; ++n) {
+    if constexpr (Form::kIsOne) {
+      slot[n] = g / 2 == q ? pieces + 16 * g
+                           : pieces + all.nSlots * Form::kChunkPieces * Form::kPieceStride;
+    } else {
+      // Columns without a token repeat the last: their sums are not stored.
+      const int column = min(8 * n + g, 2 * nTokens - 1);
+      slot[n] = pieces + (warp * Form::kChunkPieces + column / 2 * 4) * Form::kPieceStride +
+                16 * (column % 2 * 4 + q);
+    }
+  }
+  const int slotBytes = Form::kIsOne && g / 2 == q ? Form::kChunkPieces * Form::kPieceStride : 0;
+  const auto lane4 = static_cast<unsigned>(4 * lane);
+
+  int nextWeight = kIsGated ? -1 : firstGroupAfter(job, index);
+#pragma unroll 1
+  for (int group = firstGroup; group < lastGroup; ++group) {
+    const int nextIndex = group + 1 == nextWeight ? index + 1 : index;
+    float sums[kNf4RowTiles][kTokenTiles][4] = {};
+#pragma unroll 1
+    for (int chunk = warp; chunk < nChunks; chunk += Form::kWarps) {
+      if (!isWhole) {
+        __syncwarp();
+        stageChunk<Form>(job, fixed.factors, chunk,
+                         pieces + warp * Form::kChunkPieces * Form::kPieceStride);
+        __syncwarp();
+      }
+      const bool isLastChunk = chunk + Form::kWarps >= nChunks;
+      const int nextGroup = isLastChunk ? group + 1 : group;
+      const bool hasNext = nextGroup < lastGroup;
+      if (hasNext) {
+        loads.locate(job, isLastChunk ? nextIndex : index, nextGroup,
+                     isLastChunk ? warp : chunk + Form::kWarps);
+      }
+      const int slotAt = slotBytes * (isWhole ? chunk : warp);
+#pragma unroll
+      for (int b = 0; b < Form::kLaneBlocks; ++b) {
+        float products[kNf4RowTiles][kTokenTiles][4] = {};
+#pragma unroll
+        for (int c = 0; c < Form::kBlockWords / 2; ++c) {
+          unsigned columns[kTokenTiles][8];  // 16 of this lane's columns of the block
+#pragma unroll
+          for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              const int piece = Form::kIsOne ? 2 * c + i : 2 * b + i;
+              const uint4 four =
+                  *reinterpret_cast<const uint4*>(slot[n] + slotAt + piece * Form::kPieceStride);
+              columns[n][4 * i] = four.x;
+              columns[n][4 * i + 1] = four.y;
+              columns[n][4 * i + 2] = four.z;
+              columns[n][4 * i + 3] = four.w;
+            }
+          }
+#pragma unroll
+          for (int s = 0; s < 4; ++s) {
+            const int word = b * Form::kBlockWords + 2 * c + s / 2;
+            const int byte = s % 2 * 2;
+#pragma unroll
+            for (int m = 0; m < kNf4RowTiles; ++m) {
+              unsigned a[4];
+#pragma unroll
+              for (int half = 0; half < 2; ++half) {
+                a[half] = pairOf<Form>(table, loads.words[m][half][word], byte, lane4);
+                a[half + 2] = pairOf<Form>(table, loads.words[m][half][word], byte + 1, lane4);
+              }
+#pragma unroll
+              for (int n = 0; n < kTokenTiles; ++n) {
+                const unsigned pair[2] = {columns[n][2 * s], columns[n][2 * s + 1]};
+                multiplyTile(products[m][n], a, pair);
+              }
+            }
+          }
+          const int words = b * Form::kBlockWords + 2 * c + 2;  // done with
+          if (words % Form::kPartWords == 0 && hasNext) {
+            loads.loadCodes(job, words / Form::kPartWords - 1);
+          }
+        }
+#pragma unroll
+        for (int m = 0; m < kNf4RowTiles; ++m) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            float scale =
+                loads.absmaxAt(all, index, fixed.nestedCodebooks, Form::kIsOne ? 2 * m + half : b);
+            if constexpr (!Form::kIsOne) {
+              scale = __shfl_sync(kAllLanes, scale, 16 * m + 8 * half + g);
+            }
+#pragma unroll
+            for (int n = 0; n < kTokenTiles; ++n) {
+              sums[m][n][2 * half] += scale * products[m][n][2 * half];
+              sums[m][n][2 * half + 1] += scale * products[m][n][2 * half + 1];
+            }
+          }
+        }
+      }
+      if (hasNext) loads.loadAbsmax(all);
+    }
+    // Two sets of partials: a warp comes here again only behind the barrier of the next group,
+    // which all reach after they have read these.
+    auto& partials = fixed.partials[group % 2];
+    storeSums<Form>(sums, partials[warp]);
+    __syncthreads();
+    writeOutputs<Form, kIsGated>(job, index, group, partials);
+    if (nextIndex != index && group + 1 < lastGroup) {
+      index = nextIndex;
+      nextWeight = firstGroupAfter(job, index);
+      prepareWeight<Form, kIsGated>(job, index, fixed, table);
+      __syncthreads();
+    }
+  }
+}
+
+/// Chunks of the input that `mostSharedBytes` hold: all of `nChunks`, or one of each warp; 0 where
+/// not even those.
+template <class Form>
+int slotsFor(int nChunks, std::size_t mostSharedBytes) {
+  const auto most = static_cast<int>(std::min<std::size_t>(mostSharedBytes, 1U << 20U));
+  if (Form::kIsOne && Form::sharedBytes(nChunks) <= most) return nChunks;
+  return Form::sharedBytes(Form::kWarps) <= most ? Form::kWarps : 0;
+}
+
+template <class Form, bool kIsGated>
+void launchAs(const MatvecCall& call, const MatvecDevice& device, const LaunchQueue& queue) {
+  const auto kernel = nf4MatvecKernel<Form, kIsGated>;
+  const int nChunks = ceilDivide(static_cast<int>(call.input.cols), Form::kChunkCols);
+  Nf4Job job;
+  job.matvec = matvecJob(call, kIsGated ? kNf4Rows / 2 : kNf4Rows);
+  for (std::size_t i = 0; i < call.projections.size(); ++i) {
+    job.absmax[i] = nf4Absmax(call.projections[i].weight);
+  }
+  job.nSlots = slotsFor<Form>(nChunks, device.mostSharedBytes);
+  job.isWhole = Form::kIsOne && job.nSlots == nChunks ? 1 : 0;
+  const int bytes = Form::sharedBytes(job.nSlots);
+  const int nBlocks = std::min(job.matvec.nBlocks, Form::kBlocksAtOnce * device.nMultiprocessors);
+  job.blockGroups = job.matvec.nBlocks / nBlocks;
+  job.restGroups = job.matvec.nBlocks % nBlocks;
   queue.allowShared(reinterpret_cast<const void*>(kernel), bytes);
-  launch(kernel, static_cast<unsigned>(job.nBlocks), kThreads, static_cast<std::size_t>(bytes),
+  launch(kernel, static_cast<unsigned>(nBlocks), Form::kThreads, static_cast<std::size_t>(bytes),
          queue, job);
 }
 
-template <int kTokenTiles>
-void launchTiles(const MatvecCall& call, const LaunchQueue& queue) {
-  if (call.isGated) {
-    launchAs<kTokenTiles, true>(call, queue);
+template <int kTokenTiles, bool kIsOne>
+bool fits(std::size_t mostSharedBytes) {
+  return slotsFor<Nf4Form<kTokenTiles, kIsOne, true>>(1, mostSharedBytes) > 0;
+}
+
+/// Wide where it fits.
+template <int kTokenTiles, bool kIsOne>
+void launchTiles(const MatvecCall& call, const MatvecDevice& device, const LaunchQueue& queue) {
+  using Wide = Nf4Form<kTokenTiles, kIsOne, false>;
+  using Narrow = Nf4Form<kTokenTiles, kIsOne, true>;
+  if (slotsFor<Wide>(Wide::kWarps, device.mostSharedBytes) > 0) {
+    call.isGated ? launchAs<Wide, true>(call, device, queue)
+                 : launchAs<Wide, false>(call, device, queue);
   } else {
-    launchAs<kTokenTiles, false>(call, queue);
+    call.isGated ? launchAs<Narrow, true>(call, device, queue)
+                 : launchAs<Narrow, false>(call, device, queue);
   }
 }
 
 }  // namespace
 
-bool canNf4Matvec(const MatvecCall& call, std::size_t mostSharedBytes) {
-  if (call.input.rows > kMostTokens || !areAlike(call)) return false;
-  const auto wanted =
-      static_cast<std::size_t>(dynamicBytesFor(static_cast<int>(call.input.rows)) + kStaticBytes);
-  if (wanted > mostSharedBytes) return false;
+bool canNf4Matvec(const MatvecCall& call, const MatvecDevice& device) {
+  if (call.input.rows > kNf4MostTokens || !areAlike(call)) return false;
+  const std::size_t shared = device.mostSharedBytes;
+  if (!(call.input.rows == 1   ? fits<1, true>(shared)
+        : call.input.rows <= 4 ? fits<1, false>(shared)
+                               : fits<2, false>(shared))) {
+    return false;
+  }
+  constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30U;  // an int counts them
   for (const Projection& projection : call.projections) {
     const WeightView& weight = projection.weight;
     if (weight.type != DataType::kNf4 || weight.cols % kNf4BlockSize != 0 ||
-        !isAlignedTo16(weight.data)) {
+        weight.rows * (weight.cols / kNf4BlockSize) >= kMostBlocks || !isAlignedTo16(weight.data)) {
       return false;
     }
   }
   return true;
 }
 
-void launchNf4Matvec(const MatvecCall& call, const LaunchQueue& queue) {
+void launchNf4Matvec(const MatvecCall& call, const MatvecDevice& device, const LaunchQueue& queue) {
   if (call.input.rows == 0) return;
-  if (call.input.rows <= 4) {
-    launchTiles<1>(call, queue);
+  if (call.input.rows == 1) {
+    launchTiles<1, true>(call, device, queue);
+  } else if (call.input.rows <= 4) {
+    launchTiles<1, false>(call, device, queue);
   } else {
-    launchTiles<2>(call, queue);
+    launchTiles<2, false>(call, device, queue);
   }
 }
 

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kTokens == 1 ? 6 : 3)
   constexpr int kRows = rowsFor(kTokens);
   constexpr int kOutputs = kIsGated ? kRows / 2 : kRows;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int index = kIsGated ? 0 : projectionOfBlock(job);
+  const int index = kIsGated ? 0 : projectionOf(job, static_cast<int>(blockIdx.x));
   const int block = static_cast<int>(blockIdx.x) - job.firstBlocks[index];
   const int firstRow = (block * kWarps + static_cast<int>(threadIdx.x) / kWarpSize) * kOutputs;
   const int cols = static_cast<int>(job.input.cols);
