@@ -39,29 +39,30 @@ inline constexpr double kTopLogitsSeconds = 8e-6;
 
 // --- Instructions --------------------------------------------------------------------------------
 
-/// Decode attention, a page of 64 tokens and 128 channels of one kv head, for up to 4 queries.
+/// Decode attention, a page of 64 tokens and 128 channels of one kv head, for one query.
 struct PageInstructions {
   double keys = 0.0;
   double values = 0.0;
 };
-/// Counted: K two turns of 32 tokens (16 bits: four of 16), V four of 16, two of 32, one of 64.
+/// Counted: 16 bits take four turns of 16 tokens each; the others are straight code.
 constexpr PageInstructions pageInstructions(int nbits) {
   switch (nbits) {
     case 16:
-      return {4 * 142.0, 4 * 182.0};
+      return {4 * 111.0, 4 * 144.0};
     case 8:
-      return {2 * 253.0, 4 * 198.0};
+      return {150.0, 184.0};
     case 4:
-      return {2 * 289.0, 2 * 353.0};
+      return {160.0, 190.0};
     default:
-      return {2 * 266.0, 1 * 572.0};
+      return {155.0, 178.0};
   }
 }
-/// Around them, once a page: prefetch, folding of scales, softmax, weights. Counted along the path
-/// of one query; for each further query of the same kv head the second figure again.
-inline constexpr double kPageOfCodes = 1380.0;
-inline constexpr double kPageOfNumbers = 630.0;
-inline constexpr double kPageOfQuery = 700.0;
+/// Around them, once a page: the table, prefetch, choosing the code for the format, folding of
+/// scales, softmax, weights. Counted; the third is what each further query of the same kv head
+/// adds, from the kernel for up to four.
+inline constexpr double kPageOfCodes = 300.0;
+inline constexpr double kPageOfNumbers = 305.0;
+inline constexpr double kPageOfQuery = 230.0;
 
 /// NF4 product: what a warp issues for a turn (32 rows and a chunk of columns) and in it for each
 /// token that is staged then; for 32 rows besides (sums of warps, outputs); and once (table, norm,

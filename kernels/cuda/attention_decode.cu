@@ -1,7 +1,9 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/decode_warp.h"
+#include "kernels/cuda/decode_codes.h"
+#include "kernels/cuda/decode_exact.h"
+#include "kernels/cuda/decode_page.h"
 #include "kernels/cuda/last_block.h"
 #include "kernels/cuda/portability.h"
 
@@ -27,14 +29,15 @@ __host__ __device__ inline std::int64_t partialFloats(int nQueries, int headDim)
 }
 
 /// x: splits of the units, y: kv heads, z: queries in portions of Sizes::kQueries.
-template <int kHeadBlocks, int kQueryTiles>
+template <int kHeadBlocks, int kQueries, bool kIsWhole>
 struct DecodeBlock {
-  using Sizes = DecodeSizes<kHeadBlocks, kQueryTiles>;
-  using Warp = DecodeWarp<kHeadBlocks, kQueryTiles>;
+  using Sizes = DecodeSizes<kHeadBlocks, kQueries, kIsWhole>;
+  using Warp = DecodeWarp<kHeadBlocks, kQueries, kIsWhole>;
+  static constexpr int kQueryTiles = Sizes::kQueryTiles;
   static constexpr int kThreads = Sizes::kWarps * kWarpSize;
 
   /// On a multiprocessor, for the compiler: as many as its registers hold without spilling.
-  static constexpr int kBlocksAtOnce = kHeadBlocks * kQueryTiles > 4 ? 4 : kQueryTiles == 2 ? 6 : 3;
+  static constexpr int kBlocksAtOnce = Sizes::kWarps == 2 ? 4 : kQueries == 1 ? 3 : 2;
 
   const DecodeJob& job;
   int kvHead;
@@ -48,8 +51,10 @@ struct DecodeBlock {
         kvHead(static_cast<int>(blockIdx.y)),
         perKvHead(jobIn.attention.nHeads / jobIn.attention.nKvHeads),
         firstQuery(static_cast<int>(blockIdx.z) * Sizes::kQueries),
-        nQueries(min(Sizes::kQueries,
-                     static_cast<int>(jobIn.attention.queries.rows) * perKvHead - firstQuery)),
+        nQueries(kQueries == 1 ? 1
+                               : min(Sizes::kQueries,
+                                     static_cast<int>(jobIn.attention.queries.rows) * perKvHead -
+                                         firstQuery)),
         shared(sharedIn) {}
 
   /// Where query i of the block starts in a matrix of all heads.
@@ -66,6 +71,7 @@ struct DecodeBlock {
   __device__ float* exactFactors() const { return queryFloats() + nQueries * Sizes::kChannels; }
 
   __device__ void loadQueries() const {
+    constexpr float kOfHalves = 1.0F / 32768.0F;  // from 2^30 to 2^15
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     for (int i = static_cast<int>(threadIdx.x) / kWarpSize; i < nQueries; i += Sizes::kWarps) {
       const float* const row = rowOf(job.attention.queries, i);
@@ -77,12 +83,12 @@ struct DecodeBlock {
         x[b] = c < job.attention.headDim ? row[c] * (job.attention.scoreScale * kLog2OfE) : 0.0F;
         top = fmaxf(top, fabsf(x[b]));
       }
-      const float unit = Warp::unitFor(warpMax(top));
-      if (lane == 0) exactFactors()[i] = 1.0F / unit;
+      const FixedPoint fixed = fixedPointFor(warpMaxOfMagnitudes(top));
+      if (lane == 0) exactFactors()[i] = fixed.factor / kOfHalves;
 #pragma unroll
       for (int b = 0; b < kHeadBlocks; ++b) {
         const int c = 32 * b + lane;
-        const SplitHalf parts = splitHalf(x[b] * unit);
+        const SplitHalf parts = splitHalf(x[b] * (fixed.unit * kOfHalves));
         queryFloats()[i * Sizes::kChannels + c] = x[b];
         exactParts()[i * 2 * Sizes::kQueryStride + c] = parts.high;
         exactParts()[(i * 2 + 1) * Sizes::kQueryStride + c] = parts.low;
@@ -93,128 +99,148 @@ struct DecodeBlock {
   __device__ void prepare(Warp& warp, int index) const {
     unsigned char* const own =
         shared + Sizes::blockBytes(nQueries) + index * Sizes::warpBytes(nQueries);
-    warp.headDim = job.attention.headDim;
-    warp.nQueries = nQueries;
+    unsigned char* const operands = own + Sizes::scoreBytes(nQueries);
+    warp.nHeadChannels = job.attention.headDim;
+    warp.nBlockQueries = nQueries;
     warp.queries = queryFloats();
     warp.exactParts = exactParts();
     warp.exactFactors = exactFactors();
-    warp.foldedParts = reinterpret_cast<__half*>(own);
-    warp.scores = reinterpret_cast<float*>(own + Sizes::exactBytes(nQueries));
-    warp.weights =
-        reinterpret_cast<__half*>(own + Sizes::exactBytes(nQueries) + Sizes::scoreBytes(nQueries));
-    warp.largest =
-        reinterpret_cast<float*>(own + Sizes::exactBytes(nQueries) + Sizes::scoreBytes(nQueries) +
-                                 Sizes::weightBytes(nQueries));
-    warp.sum = warp.largest + nQueries;
+    warp.scores = reinterpret_cast<float*>(own);
+    warp.digits = reinterpret_cast<unsigned*>(operands);
+    warp.weights = reinterpret_cast<__half*>(operands);
+    warp.states = reinterpret_cast<float*>(operands + Sizes::operandBytes(nQueries));
+    warp.numbers = warp.states + nQueries * Sizes::kStateFloats;
     warp.start();
   }
 
-  __device__ void addPage(Warp& warp, const PageRef& page) const {
-    const int headDim = job.attention.headDim;
-    const PageParts parts = pageParts(page.format, job.attention.nKvHeads, headDim);
-    const int nTokens = page.nTokens;
-    scorePage(warp, page, parts, nTokens);
+  __device__ HeadParts* partsOf(int index) const {
+    return reinterpret_cast<HeadParts*>(shared + Sizes::totalBytes(nQueries)) + index;
+  }
 
-    const int group = page.format.groupSize;
-    const int stride = weightStride(group);
-    const auto limitOf = [nTokens](int /*query*/) { return nTokens; };
-    if (page.format.valueNbits == 16) {
-      warp.template softmax<false>(nTokens, stride, 1, headDim, limitOf, [](int, int) {
-        return GroupScale{1.0F, 0.0F};
-      });
-      const std::int64_t first = std::int64_t{kvHead} * group * headDim;
-      addExact(warp, page.format.exactType, page.data + parts.valueCodes, first, nTokens, stride);
-      return;
-    }
-    const bool hasMins = page.format.scheme == QuantScheme::kAsymmetric;
-    const float middle = static_cast<float>(1 << (page.format.valueNbits - 1));
-    const int firstScale = kvHead * parts.nValueGroups * group;
-    const auto scaleOf = [&](int valueGroup, int token) {
-      GroupScale scale = readScale(page.data, parts.valueScales, parts.valueMins, hasMins,
-                                   firstScale + valueGroup * group + token);
-      if (!hasMins) scale.min = -middle * scale.scale;
-      return scale;
-    };
-    warp.template softmax<true>(nTokens, stride, parts.nValueGroups, parts.valueGroupSize, limitOf,
-                                scaleOf);
-    const auto* words = reinterpret_cast<const std::uint32_t*>(page.data + parts.valueCodes) +
-                        kvHead * parts.valueWords * headDim;
-    switch (page.format.valueNbits) {
+  __device__ __forceinline__ static CodePage codesOf(const DecodePage& page, std::uint32_t codes,
+                                                     std::uint32_t scales, std::uint32_t mins) {
+    return {reinterpret_cast<const std::uint32_t*>(page.data + codes),
+            reinterpret_cast<const __half*>(page.data + scales),
+            reinterpret_cast<const __half*>(page.data + mins),
+            page.format >> 24U != static_cast<unsigned>(QuantScheme::kAsymmetric), page.nTokens()};
+  }
+
+  __device__ __forceinline__ void scorePage(Warp& warp, const DecodePage& page,
+                                            const HeadParts& parts) const {
+    const CodePage keys = codesOf(page, parts.keys, parts.keyScales, parts.keyMins);
+    const auto type = static_cast<DataType>(page.rest & 0xffU);
+    const unsigned group = page.format >> 16U & 0xffU;
+    switch (page.format & 0xffU) {
+      case 16:
+        scoreExact(warp, type, page.data + parts.keys, page.nTokens());
+        break;
       case 8:
-        return warp.template addCodes<8>(words, parts.valueWords, parts.valueGroupSize, stride);
+        scoreCodes<8>(warp, keys, group);
+        break;
       case 4:
-        return warp.template addCodes<4>(words, parts.valueWords, parts.valueGroupSize, stride);
+        scoreCodes<4>(warp, keys, group);
+        break;
       default:
-        return warp.template addCodes<2>(words, parts.valueWords, parts.valueGroupSize, stride);
+        scoreCodes<2>(warp, keys, group);
+    }
+  }
+
+  __device__ __forceinline__ void addPage(Warp& warp, const DecodePage& page,
+                                          const HeadParts& parts) const {
+    const auto type = static_cast<DataType>(page.rest & 0xffU);
+    const unsigned group = page.format >> 16U & 0xffU;
+    const CodePage values = codesOf(page, parts.values, parts.valueScales, parts.valueMins);
+    const auto limitOf = [&page](int /*query*/) { return page.nTokens(); };
+    switch (page.format >> 8U & 0xffU) {
+      case 16:
+        addExact(warp, type, page.data + parts.values, page.nTokens(), static_cast<int>(group),
+                 limitOf);
+        break;
+      case 8:
+        addCodes<8>(warp, values, group);
+        break;
+      case 4:
+        addCodes<4>(warp, values, group);
+        break;
+      default:
+        addCodes<2>(warp, values, group);
+    }
+  }
+
+  template <int kNbits>
+  __device__ __forceinline__ static void scoreCodes(Warp& warp, const CodePage& page,
+                                                    unsigned group) {
+    DecodeCodes<Warp> codes{warp};
+    switch (group) {
+      case 32:
+        return codes.template score<kNbits, 32>(page);
+      case 64:
+        return codes.template score<kNbits, 64>(page);
+      default:
+        return codes.template score<kNbits, 128>(page);
+    }
+  }
+  template <int kNbits>
+  __device__ __forceinline__ static void addCodes(Warp& warp, const CodePage& page,
+                                                  unsigned group) {
+    DecodeCodes<Warp> codes{warp};
+    switch (group) {
+      case 32:
+        return codes.template add<kNbits, 32>(page);
+      case 64:
+        return codes.template add<kNbits, 64>(page);
+      default:
+        return codes.template add<kNbits, 128>(page);
     }
   }
 
   /// Asks for the kv head's part of a page, so that it lies in L2 when its turn comes: the warp
   /// works on another page meanwhile, and memory answers after some 600 ns.
-  __device__ void prefetch(const PageRef& page) const {
-    const int headDim = job.attention.headDim;
-    const PageFormat& format = page.format;
-    const int group = format.groupSize;
-    const PageParts parts = pageParts(format, job.attention.nKvHeads, headDim);
-    const auto part = [&](std::uint32_t offset, int headBytes) {
-      const std::byte* const first =
-          page.data + offset + static_cast<std::int64_t>(kvHead) * headBytes;
-      constexpr int kPrefetchBytes = 64;
-      const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  __device__ __forceinline__ void prefetch(const DecodePage& page, const HeadParts& parts) const {
+    constexpr int kPrefetchBytes = 64;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const auto codes = [&](std::uint32_t offset, int headBytes) {
+#pragma unroll 1
       for (int at = lane * kPrefetchBytes; at < headBytes; at += kWarpSize * kPrefetchBytes) {
-        prefetchToL2(first + at);
+        prefetchToL2(page.data + offset + at);
       }
     };
-    const int exactBytes = group * headDim * (format.exactType == DataType::kF32 ? 4 : 2);
-    const bool hasMins = format.scheme == QuantScheme::kAsymmetric;
-    part(parts.keyCodes, format.keyNbits == 16 ? exactBytes : parts.keyWords * group * 4);
-    part(parts.valueCodes, format.valueNbits == 16 ? exactBytes : parts.valueWords * headDim * 4);
-    if (format.keyNbits != 16) {
-      part(parts.keyScales, headDim * 2);
-      if (hasMins) part(parts.keyMins, headDim * 2);
-    }
-    if (format.valueNbits != 16) {
-      part(parts.valueScales, parts.nValueGroups * group * 2);
-      if (hasMins) part(parts.valueMins, parts.nValueGroups * group * 2);
+    codes(parts.keys, parts.keyBytes);
+    codes(parts.values, parts.valueBytes);
+    // A quarter of the warp for each of the other parts, of up to 512 bytes.
+    const bool isKey = lane < 16;
+    const std::uint32_t scales = isKey ? parts.keyScales : parts.valueScales;
+    const std::uint32_t mins = isKey ? parts.keyMins : parts.valueMins;
+    const int at = lane % 8 * kPrefetchBytes;
+    if (at < (isKey ? parts.keyScaleBytes : parts.valueScaleBytes)) {
+      prefetchToL2(page.data + (lane % 16 < 8 ? scales : mins) + at);
     }
   }
 
-  __device__ void scorePage(Warp& warp, const PageRef& page, const PageParts& parts,
-                            int nTokens) const {
-    const int group = page.format.groupSize;
-    if (page.format.keyNbits == 16) {
-      const std::int64_t first = std::int64_t{kvHead} * group * job.attention.headDim;
-      scoreExact(warp, page.format.exactType, page.data + parts.keyCodes, first, nTokens);
-      return;
-    }
-    const typename Warp::Folded folded = warp.foldScales(page, parts, kvHead);
-    const auto* words = reinterpret_cast<const std::uint32_t*>(page.data + parts.keyCodes) +
-                        kvHead * parts.keyWords * group;
-    switch (page.format.keyNbits) {
-      case 8:
-        return warp.template scoreCodes<8>(words, parts.keyWords, group, nTokens, folded);
-      case 4:
-        return warp.template scoreCodes<4>(words, parts.keyWords, group, nTokens, folded);
-      default:
-        return warp.template scoreCodes<2>(words, parts.keyWords, group, nTokens, folded);
+  /// `keys` of the kv head, from the unit's first token on.
+  __device__ __forceinline__ static void scoreExact(Warp& warp, DataType type,
+                                                    const std::byte* keys, int nTokens) {
+    DecodeExact<Warp> exact{warp};
+    if (type == DataType::kF16) {
+      exact.score(reinterpret_cast<const __half*>(keys), nTokens);
+    } else {
+      exact.score(reinterpret_cast<const float*>(keys), nTokens);
     }
   }
-
-  __device__ static void scoreExact(Warp& warp, DataType type, const std::byte* numbers,
-                                    std::int64_t first, int nTokens) {
+  template <class LimitOf>
+  __device__ __forceinline__ static void addExact(Warp& warp, DataType type,
+                                                  const std::byte* values, int nTokens,
+                                                  int capacity, const LimitOf& limitOf) {
+    DecodeExact<Warp> exact{warp};
+    __syncwarp();  // all scores are there, and the digits of the keys have been read
+    exact.weigh(capacity, limitOf);
+    __syncwarp();
     if (type == DataType::kF16) {
-      warp.scoreExact(reinterpret_cast<const __half*>(numbers) + first, nTokens);
+      exact.add(reinterpret_cast<const __half*>(values), nTokens, capacity);
     } else {
-      warp.scoreExact(reinterpret_cast<const float*>(numbers) + first, nTokens);
+      exact.add(reinterpret_cast<const float*>(values), nTokens, capacity);
     }
-  }
-  __device__ static void addExact(Warp& warp, DataType type, const std::byte* numbers,
-                                  std::int64_t first, int nTokens, int stride) {
-    if (type == DataType::kF16) {
-      warp.addExact(reinterpret_cast<const __half*>(numbers) + first, nTokens, stride);
-    } else {
-      warp.addExact(reinterpret_cast<const float*>(numbers) + first, nTokens, stride);
-    }
+    __syncwarp();
   }
 
   /// Exact unit `unit`, counted over all spans.
@@ -228,8 +254,9 @@ struct DecodeBlock {
     const std::int64_t firstToken = std::int64_t{unit} * kDecodeExactTokens;
     const int nTokens =
         static_cast<int>(min(std::int64_t{kDecodeExactTokens}, span.nTokens - firstToken));
-    const std::int64_t first = (kvHead * span.tokenCapacity + firstToken) * attention.headDim;
-    scoreExact(warp, span.type, span.keys, first, nTokens);
+    const std::int64_t first = (kvHead * span.tokenCapacity + firstToken) * attention.headDim *
+                               (span.type == DataType::kF32 ? 4 : 2);
+    scoreExact(warp, span.type, span.keys + first, nTokens);
     const bool isChunk = i + 1 == attention.exact.nSpans;
     const auto limitOf = [&](int query) {
       if (!isChunk) return nTokens;
@@ -237,26 +264,24 @@ struct DecodeBlock {
           attention.chunkOffset + (firstQuery + query) / perKvHead + 1 - firstToken;
       return static_cast<int>(min(std::int64_t{nTokens}, max(std::int64_t{0}, visible)));
     };
-    const int stride = weightStride(kDecodeExactTokens);
-    warp.template softmax<false>(nTokens, stride, 1, attention.headDim, limitOf, [](int, int) {
-      return GroupScale{1.0F, 0.0F};
-    });
-    addExact(warp, span.type, span.values, first, nTokens, stride);
+    addExact(warp, span.type, span.values + first, nTokens, kDecodeExactTokens, limitOf);
   }
 
   /// Sums up the warps: [kWarps, nQueries, headDim] and maxima and sums behind it, in the place of
   /// the warps' own memory. The result goes to the output or to the split's partial.
-  __device__ void mergeWarps(const Warp& warp, int index) const {
+  __device__ void mergeWarps(Warp& warp, int index) const {
     const int headDim = job.attention.headDim;
     // A warp's maxima and sums first: the outputs take the place of all else.
     const int mine = min(warp.lane(), nQueries - 1);
-    const float ownLargest = warp.largest[mine];
-    const float ownSum = warp.sum[mine];
+    float ownSum = 0.0F;
+    warp.finish([&](int query, float sum) {
+      if (query == mine) ownSum = sum;
+    });
+    const float ownLargest = warp.largest(mine);
     __syncthreads();
     float* const outputs = reinterpret_cast<float*>(shared);
     float* const largest = outputs + Sizes::kWarps * nQueries * headDim;  // [kWarps, nQueries]
     float* const sums = largest + Sizes::kWarps * nQueries;               // likewise
-    const float perUnit = 1.0F / warp.unit;
 #pragma unroll
     for (int n = 0; n < kQueryTiles; ++n) {
       const int query = 4 * n + warp.wordOfLane();
@@ -268,9 +293,8 @@ struct DecodeBlock {
         for (int m = 0; m < 2; ++m) {
           const int channel = 32 * b + 4 * warp.rowOfLane() + 2 * m;
           if (channel >= headDim) continue;
-          const float(&tile)[4] = warp.output[b][m][n];
-          row[channel] = (tile[0] + tile[1]) * perUnit;
-          row[channel + 1] = (tile[2] + tile[3]) * perUnit;
+          row[channel] = warp.output[b][m][n][0];
+          row[channel + 1] = warp.output[b][m][n][1];
         }
       }
     }
@@ -282,12 +306,11 @@ struct DecodeBlock {
 
     const bool isWhole = gridDim.x == 1;
     for (int i = 0; i < nQueries; ++i) {
-      float top = -INFINITY;
+      float top = kNoScore;
       for (int w = 0; w < Sizes::kWarps; ++w) top = fmaxf(top, largest[w * nQueries + i]);
-      const float reference = top == -INFINITY ? 0.0F : top;
       float total = 0.0F;
       for (int w = 0; w < Sizes::kWarps; ++w) {
-        total += sums[w * nQueries + i] * exp2f(largest[w * nQueries + i] - reference);
+        total += sums[w * nQueries + i] * exp2f(largest[w * nQueries + i] - top);
       }
       float* const destination =
           isWhole ? rowOf(job.attention.output, i) : partialOf(blockIdx.x) + i * (headDim + 2);
@@ -295,8 +318,7 @@ struct DecodeBlock {
       for (int c = static_cast<int>(threadIdx.x); c < headDim; c += kThreads) {
         float x = 0.0F;
         for (int w = 0; w < Sizes::kWarps; ++w) {
-          x += outputs[(w * nQueries + i) * headDim + c] *
-               exp2f(largest[w * nQueries + i] - reference);
+          x += outputs[(w * nQueries + i) * headDim + c] * exp2f(largest[w * nQueries + i] - top);
         }
         destination[c] = x * factor;
       }
@@ -325,7 +347,7 @@ struct DecodeBlock {
     __syncthreads();
     if (!isLast) return;
     for (int i = 0; i < nQueries; ++i) {
-      float top = -INFINITY;
+      float top = kNoScore;
       for (unsigned s = 0; s < gridDim.x; ++s) {
         top = fmaxf(top, partialOf(s)[i * (headDim + 2) + headDim]);
       }
@@ -346,11 +368,11 @@ struct DecodeBlock {
   }
 };
 
-template <int kHeadBlocks, int kQueryTiles>
-__global__ void __launch_bounds__(DecodeBlock<kHeadBlocks, kQueryTiles>::kThreads,
-                                  DecodeBlock<kHeadBlocks, kQueryTiles>::kBlocksAtOnce)
+template <int kHeadBlocks, int kQueries, bool kIsWhole>
+__global__ void __launch_bounds__(DecodeBlock<kHeadBlocks, kQueries, kIsWhole>::kThreads,
+                                  DecodeBlock<kHeadBlocks, kQueries, kIsWhole>::kBlocksAtOnce)
     decodeKernel(const __grid_constant__ DecodeJob job) {
-  using Block = DecodeBlock<kHeadBlocks, kQueryTiles>;
+  using Block = DecodeBlock<kHeadBlocks, kQueries, kIsWhole>;
   DYN_SHARED(unsigned char, shared);
   const Block block(job, shared);
   block.loadQueries();
@@ -359,18 +381,34 @@ __global__ void __launch_bounds__(DecodeBlock<kHeadBlocks, kQueryTiles>::kThread
   const int index = static_cast<int>(threadIdx.x) / kWarpSize;
   typename Block::Warp warp;
   block.prepare(warp, index);
-  const int nUnits = job.attention.nPages + job.nExactUnits;
+  const AttentionJob& attention = job.attention;
+  const int headDim = kIsWhole ? Block::Sizes::kChannels : attention.headDim;
+  const int nUnits = attention.nPages + job.nExactUnits;
   const int step = static_cast<int>(gridDim.x) * Block::Sizes::kWarps;
+  int unit = static_cast<int>(blockIdx.x) * Block::Sizes::kWarps + index;
+  HeadParts* const parts = block.partsOf(index);  // of pages of the format of `known`
+  DecodePage known;
+  DecodePage page;
+  if (unit < attention.nPages) page = DecodePage::load(attention.pages + unit);
 #pragma unroll 1
-  for (int unit = static_cast<int>(blockIdx.x) * Block::Sizes::kWarps + index; unit < nUnits;
-       unit += step) {
-    if (unit + step < job.attention.nPages) block.prefetch(job.attention.pages[unit + step]);
-    if (unit < job.attention.nPages) {
-      block.addPage(warp, job.attention.pages[unit]);
-    } else {
-      block.addExactUnit(warp, unit - job.attention.nPages);
+  for (; unit < attention.nPages; unit += step) {
+    DecodePage next;
+    if (unit + step < attention.nPages) next = DecodePage::load(attention.pages + unit + step);
+    if (!page.hasFormatOf(known)) {
+      known = page;
+      __syncwarp();
+      if (warp.lane() == 0) {
+        *parts = HeadParts::of(page.pageFormat(), attention.nKvHeads, block.kvHead, headDim);
+      }
+      __syncwarp();
     }
+    block.scorePage(warp, page, *parts);
+    if (next.hasFormatOf(page)) block.prefetch(next, *parts);
+    block.addPage(warp, page, *parts);
+    page = next;
   }
+#pragma unroll 1
+  for (; unit < nUnits; unit += step) block.addExactUnit(warp, unit - attention.nPages);
   block.mergeWarps(warp, index);
   block.mergeSplits();
 }
@@ -393,15 +431,16 @@ int splitsFor(int nParallel, int nAtOnce, int most) {
   return best;
 }
 
-template <int kHeadBlocks, int kQueryTiles>
+template <int kHeadBlocks, int kQueries, bool kIsWhole>
 void launchAs(const DecodeJob& job, const LaunchQueue& queue) {
-  using Sizes = DecodeSizes<kHeadBlocks, kQueryTiles>;
+  using Sizes = DecodeSizes<kHeadBlocks, kQueries, kIsWhole>;
   const AttentionJob& attention = job.attention;
   const int nQueries =
       static_cast<int>(attention.queries.rows) * (attention.nHeads / attention.nKvHeads);
   const int portions = ceilDivide(nQueries, Sizes::kQueries);
-  const int shared = Sizes::totalBytes(std::min(nQueries, Sizes::kQueries));
-  const auto kernel = decodeKernel<kHeadBlocks, kQueryTiles>;
+  const int shared = Sizes::totalBytes(std::min(nQueries, Sizes::kQueries)) +
+                     Sizes::kWarps * static_cast<int>(sizeof(HeadParts));
+  const auto kernel = decodeKernel<kHeadBlocks, kQueries, kIsWhole>;
   const int nAtOnce =
       job.workspace.nMultiprocessors * queue.blocksAtOnce(reinterpret_cast<const void*>(kernel),
                                                           Sizes::kWarps * kWarpSize,
@@ -447,14 +486,18 @@ void launchDecodeAttention(const AttentionJob& attention, const DecodeWorkspace&
   for (int i = 0; i < attention.exact.nSpans; ++i) {
     job.nExactUnits += exactUnitsOf(job.attention.exact.spans[i]);
   }
-  const bool isMany = attention.queries.rows * (attention.nHeads / attention.nKvHeads) > 4;
+  const std::int64_t nQueries = attention.queries.rows * (attention.nHeads / attention.nKvHeads);
   if (attention.headDim <= 64) {
-    return isMany ? launchAs<2, 2>(job, queue) : launchAs<2, 1>(job, queue);
+    if (nQueries == 1) return launchAs<2, 1, false>(job, queue);
+    return nQueries <= 4 ? launchAs<2, 4, false>(job, queue) : launchAs<2, 8, false>(job, queue);
   }
-  if (attention.headDim <= 128) {
-    return isMany ? launchAs<4, 2>(job, queue) : launchAs<4, 1>(job, queue);
+  if (attention.headDim == 128) {
+    if (nQueries == 1) return launchAs<4, 1, true>(job, queue);
+    return nQueries <= 4 ? launchAs<4, 4, true>(job, queue) : launchAs<4, 8, true>(job, queue);
   }
-  launchAs<8, 1>(job, queue);
+  // Other sizes are rare: 80, 96 and 256 have been seen.
+  if (attention.headDim < 128) return launchAs<4, 4, false>(job, queue);
+  launchAs<8, 4, false>(job, queue);
 }
 
 }  // namespace longhand::kernels::cuda

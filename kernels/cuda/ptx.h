@@ -35,6 +35,29 @@ __device__ __forceinline__ void multiplyTile(float (&d)[4], const unsigned (&a)[
 #endif
 }
 
+/// d = a * b + d of one warp: a [16, 32] by rows, bytes from 0 to 255; b [32, 8] by columns, bytes
+/// from -128 to 127; d [16, 8] integers. Lane l = 4 * g + q passes of a: rows g ([0], [2]) and
+/// g + 8, of b: column g; both k = 4 * q to 4 * q + 3 ([0], [1] and b[0]) and those + 16. It holds
+/// of d: rows g and g + 8, columns 2 * q and the next.
+__device__ __forceinline__ void multiplyByteTile(int (&d)[4], const unsigned (&a)[4],
+                                                 const unsigned (&b)[2]) {
+#ifdef LONGHAND_CUDA_ON_CPU
+  cuda_on_cpu::multiplyByteMatrices(LONGHAND_SITE, d, a, b);
+#elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};\n"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else  // sm_75: 8 rows and 16 of k at a time
+  asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0,%1},{%4},{%8},{%0,%1};\n"
+      "mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%2,%3},{%5},{%8},{%2,%3};\n"
+      "mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0,%1},{%6},{%9},{%0,%1};\n"
+      "mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%2,%3},{%7},{%9},{%2,%3};\n"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
 /// Four 8x8 matrices of halves from shared memory; lane 8 * i + r passes row r of matrix i (16-byte
 /// aligned). Lane l gets of each: row l/4, columns 2 * (l%4) and the next; transposed with
 /// kTransposed.

@@ -24,4 +24,14 @@ __device__ __forceinline__ float warpMax(float value) {
   return value;
 }
 
+/// The same of numbers that are not negative; one instruction from sm_80 on, since their bits are
+/// in their order.
+__device__ __forceinline__ float warpMaxOfMagnitudes(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __uint_as_float(__reduce_max_sync(kAllLanes, __float_as_uint(value)));
+#else
+  return warpMax(value);
+#endif
+}
+
 }  // namespace longhand::kernels::cuda

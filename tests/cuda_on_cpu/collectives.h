@@ -153,6 +153,48 @@ LONGHAND_NO_TSAN void multiplyMatrices(const char* site, float* d, const unsigne
   std::memcpy(d, result, sizeof result);
 }
 
+/// mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32: fragments as the PTX ISA lays them out ("Matrix
+/// Fragments for mma.m16n8k32").
+struct ByteMatrixMultiply {
+  const unsigned* a;  // [4], four bytes each, 0 to 255
+  const unsigned* b;  // [2], four bytes each, -128 to 127
+  int* d;             // [4], with what they were before in them
+
+  LONGHAND_NO_TSAN static void combine(ByteMatrixMultiply** lanes, unsigned mask) {
+    if (mask != ~0U) current.engine->fail("mma.sync needs all 32 lanes");
+    int rows[16][32];  // A
+    int cols[32][8];   // B
+    for (int lane = 0; lane < 32; ++lane) {
+      const int group = lane / 4;
+      for (int i = 0; i < 16; ++i) {
+        const unsigned byte = lanes[lane]->a[i / 4] >> (8 * (i % 4)) & 0xffU;
+        rows[group + (i / 4 % 2) * 8][lane % 4 * 4 + i % 4 + (i / 8) * 16] = static_cast<int>(byte);
+      }
+      for (int i = 0; i < 8; ++i) {
+        const unsigned byte = lanes[lane]->b[i / 4] >> (8 * (i % 4)) & 0xffU;
+        cols[lane % 4 * 4 + i % 4 + (i / 4) * 16][group] = static_cast<signed char>(byte);
+      }
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4 + (i / 2) * 8;
+        const int col = lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 32; ++k) lanes[lane]->d[i] += rows[row][k] * cols[k][col];
+      }
+    }
+  }
+};
+
+/// d += a * b.
+LONGHAND_NO_TSAN inline void multiplyByteMatrices(const char* site, int* d, const unsigned* a,
+                                                  const unsigned* b) {
+  int result[4];
+  std::memcpy(result, d, sizeof result);
+  ByteMatrixMultiply lane{a, b, result};
+  meet(~0U, lane, site);
+  std::memcpy(d, result, sizeof result);
+}
+
 /// ldmatrix.sync.aligned.m8n8.x4[.trans].shared.b16: lane 8 * i + r passes row r of matrix i.
 struct LoadMatrix {
   const void* row;   // 8 halves, 16-byte aligned

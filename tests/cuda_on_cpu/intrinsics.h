@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "tests/cuda_on_cpu/sanitizer_hooks.h"
@@ -137,6 +138,12 @@ inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline int __float2int_rn(float x) {
+  if (std::isnan(x)) return 0;
+  if (x >= 0x1p31F) return std::numeric_limits<int>::max();
+  if (x < -0x1p31F) return std::numeric_limits<int>::min();
+  return static_cast<int>(std::nearbyint(x));
+}
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }

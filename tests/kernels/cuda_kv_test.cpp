@@ -42,6 +42,8 @@ class CudaKvTest : public QObject {
   void everyFormatIsAttendedAsByTheSlowTwin();
   void everyHeadDimIsAttendedAsByTheSlowTwin_data() { addEmulatedBackends(); }
   void everyHeadDimIsAttendedAsByTheSlowTwin();
+  void everyFormatOfLlamaHeadsIsAttendedAsByTheSlowTwin_data() { addEmulatedBackends(); }
+  void everyFormatOfLlamaHeadsIsAttendedAsByTheSlowTwin();
   void everyNumberOfQueriesIsAttendedAsByTheSlowTwin_data() { addEmulatedBackends(); }
   void everyNumberOfQueriesIsAttendedAsByTheSlowTwin();
   void everyNumberOfValidTokensIsAttendedAsByTheSlowTwin_data() { addEmulatedBackends(); }
@@ -156,6 +158,36 @@ void CudaKvTest::everyHeadDimIsAttendedAsByTheSlowTwin() {
       }
     }
   }
+}
+
+// Heads of 128 channels have kernels of their own; one, up to 4 and up to 8 queries too.
+void CudaKvTest::everyFormatOfLlamaHeadsIsAttendedAsByTheSlowTwin() {
+  LONGHAND_FETCH_BACKEND();
+  double worst = 0.0;
+  for (const std::int64_t headDim : {64, 72, 128, 200}) {
+    for (const std::int64_t queriesPerKvHead : {1, 3, 7}) {
+      for (const int nbits : {16, 8, 4, 2}) {
+        for (const int groupSize : {32, 64, 128}) {
+          const int other = nbits == 16 ? 4 : nbits == 2 ? 16 : nbits / 2;
+          KvScene scene({queriesPerKvHead, 1, headDim}, 47);
+          scene.addPage(pageFormat(nbits, nbits, groupSize), groupSize);
+          scene.addPage(pageFormat(other, nbits, groupSize, QuantScheme::kSymmetric),
+                        groupSize - 3);
+          scene.addPage(pageFormat(nbits, other, groupSize == 128 ? 32 : 2 * groupSize), 25);
+          scene.addSpan(DataType::kF16, 33, 40);
+          scene.setChunk(DataType::kF16, 1, 1);
+          const double ratio = errorRatio(scene, backend, 1, 0);
+          worst = std::max(worst, ratio);
+          QVERIFY2(ratio <= 1.0,
+                   (std::to_string(headDim) + " x " + std::to_string(queriesPerKvHead) + ", " +
+                    std::to_string(nbits) + " bits, g" + std::to_string(groupSize) + ": " +
+                    std::to_string(ratio))
+                       .c_str());
+        }
+      }
+    }
+  }
+  qInfo("largest error: %.3f of the tolerance", worst);
 }
 
 void CudaKvTest::everyNumberOfQueriesIsAttendedAsByTheSlowTwin() {
