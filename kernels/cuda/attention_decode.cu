@@ -378,7 +378,8 @@ __global__ void __launch_bounds__(DecodeBlock<kHeadBlocks, kQueries, kIsWhole>::
   block.loadQueries();
   __syncthreads();
 
-  const int index = static_cast<int>(threadIdx.x) / kWarpSize;
+  // The same in all lanes, which the compiler is to know: one register less in each.
+  const int index = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0);
   typename Block::Warp warp;
   block.prepare(warp, index);
   const AttentionJob& attention = job.attention;
@@ -386,16 +387,16 @@ __global__ void __launch_bounds__(DecodeBlock<kHeadBlocks, kQueries, kIsWhole>::
   const int nUnits = attention.nPages + job.nExactUnits;
   const int step = static_cast<int>(gridDim.x) * Block::Sizes::kWarps;
   int unit = static_cast<int>(blockIdx.x) * Block::Sizes::kWarps + index;
-  HeadParts* const parts = block.partsOf(index);  // of pages of the format of `known`
-  DecodePage known;
+  HeadParts* const parts = block.partsOf(index);  // of pages of the format `known`
+  unsigned known = 0;
   DecodePage page;
   if (unit < attention.nPages) page = DecodePage::load(attention.pages + unit);
 #pragma unroll 1
   for (; unit < attention.nPages; unit += step) {
     DecodePage next;
     if (unit + step < attention.nPages) next = DecodePage::load(attention.pages + unit + step);
-    if (!page.hasFormatOf(known)) {
-      known = page;
+    if (page.formatKey() != known) {
+      known = page.formatKey();
       __syncwarp();
       if (warp.lane() == 0) {
         *parts = HeadParts::of(page.pageFormat(), attention.nKvHeads, block.kvHead, headDim);
@@ -403,7 +404,7 @@ __global__ void __launch_bounds__(DecodeBlock<kHeadBlocks, kQueries, kIsWhole>::
       __syncwarp();
     }
     block.scorePage(warp, page, *parts);
-    if (next.hasFormatOf(page)) block.prefetch(next, *parts);
+    if (next.formatKey() == known) block.prefetch(next, *parts);
     block.addPage(warp, page, *parts);
     page = next;
   }

@@ -22,9 +22,8 @@ struct DecodePage {
     memcpy(static_cast<void*>(&result), &words, sizeof words);
     return result;
   }
-  __device__ bool hasFormatOf(const DecodePage& other) const {
-    return format == other.format && (rest & 0xffU) == (other.rest & 0xffU);
-  }
+  /// The whole format in one register: scheme and exactType have less than 16 values each.
+  __device__ unsigned formatKey() const { return format | rest << 28U; }
   __device__ int nTokens() const { return static_cast<int>(rest >> 16U); }
   __device__ PageFormat pageFormat() const {
     PageFormat result;
