@@ -107,31 +107,36 @@ struct Fit {
   std::int64_t largestContextChunk = 0;
 };
 
+/// What a chunk of the engine's choice may use up. On a device nine tenths of what weights and
+/// cache leave (Session::chunkLength()).
+std::uint64_t bytesForChunk(PlanRequest request, std::uint64_t memoryBytes, bool onDevice) {
+  if (!onDevice) return memoryBytes;
+  request.chunkTokens = 1;
+  const std::uint64_t rest = std::min(planMemory(request).total(), memoryBytes);
+  return memoryBytes - (memoryBytes - rest) / 10;
+}
+
 /// The chunk that the engine takes with so much memory; the option, where it is given.
-std::int64_t chunkWithin(const PlanRequest& request, std::uint64_t memoryBytes) {
-  if (request.chunkTokens == 0) return largestChunk(request, memoryBytes);
+std::int64_t chunkWithin(const PlanRequest& request, std::uint64_t memoryBytes, bool onDevice) {
+  if (request.chunkTokens == 0) {
+    return largestChunk(request, bytesForChunk(request, memoryBytes, onDevice));
+  }
   if (planMemory(request).total() > memoryBytes) return 0;
   return std::min(request.chunkTokens, request.contextLength);
 }
 
-Fit fitInto(const PlanRequest& request, std::uint64_t memoryBytes) {
+Fit fitInto(const PlanRequest& request, std::uint64_t memoryBytes, bool onDevice) {
   Fit fit;
   fit.memoryBytes = memoryBytes;
-  fit.chunkTokens = chunkWithin(request, memoryBytes);
+  fit.chunkTokens = chunkWithin(request, memoryBytes, onDevice);
   fit.fits = fit.chunkTokens > 0;
   PlanRequest largest = request;
   largest.contextLength = std::min(largestContext(request, memoryBytes), kMaxContextLength);
   fit.largestContext = largest.contextLength;
-  if (fit.largestContext > 0) fit.largestContextChunk = chunkWithin(largest, memoryBytes);
+  if (fit.largestContext > 0) {
+    fit.largestContextChunk = chunkWithin(largest, memoryBytes, onDevice);
+  }
   return fit;
-}
-
-/// As the engine does on a device: a chunk may take nine tenths of what weights and cache leave
-/// (Session::chunkLength()).
-std::uint64_t bytesForChunk(PlanRequest request, std::uint64_t memoryBytes) {
-  request.chunkTokens = 1;
-  const std::uint64_t rest = std::min(planMemory(request).total(), memoryBytes);
-  return memoryBytes - (memoryBytes - rest) / 10;
 }
 
 std::string chunkText(std::int64_t chunk, std::int64_t context) {
@@ -238,13 +243,9 @@ int runPlan(const PlanOptions& options) {
   if (plan.device) plan.request.backendBytes = plan.device->ownBytes;
   if (plan.device) {
     if (!options.memory.empty()) plan.device->totalBytes = parseBytes(options.memory);
-    const std::uint64_t usable = plan.device->usableBytes();
-    plan.fit = fitInto(plan.request, usable);
-    if (plan.fit->fits) {
-      plan.fit->chunkTokens = chunkWithin(plan.request, bytesForChunk(plan.request, usable));
-    }
+    plan.fit = fitInto(plan.request, plan.device->usableBytes(), /*onDevice=*/true);
   } else if (!options.memory.empty()) {
-    plan.fit = fitInto(plan.request, parseBytes(options.memory));
+    plan.fit = fitInto(plan.request, parseBytes(options.memory), /*onDevice=*/false);
   }
   if (plan.fit && plan.request.chunkTokens == 0) {
     plan.request.chunkTokens = std::max<std::int64_t>(1, plan.fit->chunkTokens);

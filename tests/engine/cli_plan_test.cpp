@@ -144,6 +144,22 @@ void CliPlanTest::aCardIsPlannedForWithWhatTheBackendAndTheDriverTake() {
   QVERIFY(!small["fits"].get<bool>());
   QCOMPARE(bytes(small["memory_bytes"]), (std::uint64_t{16} << 30U) - bytes(device["other_bytes"]));
 
+  // The chunk that is named for the largest context is the one of that context's own plan.
+  const QStringList chosen = {"plan", "--json", "--shape", "llama-2-7b", "--card", "rtx-3060"};
+  const json most = run(chosen).parsed();
+  const QStringList full = {"--context",
+                            QString::number(most["largest_context"].get<std::int64_t>())};
+  QVERIFY(run(chosen + full).parsed()["chunk"] == most["largest_context_chunk"]);
+  // A given chunk is taken where it fits, though the engine would have chosen less.
+  const int given = most["largest_context_chunk"].get<int>() + 1;
+  const json stretched =
+      run(chosen + full + QStringList{"--chunk", QString::number(given)}).parsed();
+  QVERIFY(stretched["fits"].get<bool>());
+  QCOMPARE(stretched["chunk"].get<int>(), given);
+  const Outcome said = run({"plan", "--shape", "llama-2-7b", "--card", "rtx-3060", full[0], full[1],
+                            "--chunk", QString::number(given)});
+  QVERIFY(said.out.find("fit, read in chunks of " + std::to_string(given)) != std::string::npos);
+
   const Outcome text = run({"plan", "--shape", "llama-2-7b", "--card", "rtx-4090"});
   QVERIFY(text.out.find("All of it: ") != std::string::npos);
   QCOMPARE(run({"plan", "--card", "rtx-1"}).exitCode, 2);
