@@ -240,8 +240,8 @@ int runPlan(const PlanOptions& options) {
   plan.request = makeRequest(options);
   plan.weights = options.model.weights;
   plan.device = chooseDevice(options);
-  if (plan.device) plan.request.backendBytes = plan.device->ownBytes;
   if (plan.device) {
+    plan.request.backendBytes = plan.device->ownBytes;
     if (!options.memory.empty()) plan.device->totalBytes = parseBytes(options.memory);
     plan.fit = fitInto(plan.request, plan.device->usableBytes(), /*onDevice=*/true);
   } else if (!options.memory.empty()) {

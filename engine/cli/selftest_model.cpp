@@ -10,9 +10,7 @@
 
 #include "engine/cli/options.h"
 #include "engine/cli/selftest_parts.h"
-#include "engine/error.h"
 #include "engine/llama.h"
-#include "engine/memory_plan.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
@@ -216,14 +214,10 @@ void ModelPart::addMemory(int nbits, std::uint64_t usedBytes) {
   row.ownBytes = run_.backend.ownMemory().deviceBytes;
   row.takenBytes = ledger_.peakTotal() + row.ownBytes;
   row.usedBytes = usedBytes;
-  PlanRequest request;
-  request.model = config_;
-  request.weights = format_;
-  request.cache = selftestCache(nbits, nbits);
-  request.contextLength = std::max(deepest_, run_.options.prefillTokens) + 8;
-  request.chunkTokens = run_.options.prefillTokens;
-  request.backendBytes = row.ownBytes;
-  row.plannedTakenBytes = planMemory(request).total();
+  const std::int64_t nNew = run_.options.prefillTokens;
+  row.plannedTakenBytes =
+      planMemory(run_.rows().plan(format_, nbits, std::max(deepest_, nNew) + 8, nNew, row.ownBytes))
+          .total();
   row.plannedUsedBytes = row.plannedTakenBytes + run_.otherBytes;
   run_.tables.add(row);
 }

@@ -5,7 +5,6 @@
 
 #include "engine/cli/options.h"
 #include "engine/cli/selftest_tables.h"
-#include "engine/memory_plan.h"
 
 namespace longhand::engine::cli {
 namespace {
@@ -36,8 +35,6 @@ class CardPrediction {
   void predictModel(WeightFormat weights, const std::vector<int>& decodeNbits,
                     const std::vector<int>& prefillNbits);
   void predictPrefill(WeightFormat weights, int nbits);
-  PlanRequest request(WeightFormat weights, int nbits, std::int64_t contextLength,
-                      std::int64_t chunkTokens) const;
   /// False, and says so, where it needs more than the card has.
   bool fits(const std::string& what, const PlanRequest& request);
 
@@ -68,18 +65,6 @@ void CardPrediction::predictStages() {
   for (const auto& [nbits, solver] : kSelftestPackings) tables_.add(rows_.packing(nbits, solver));
 }
 
-PlanRequest CardPrediction::request(WeightFormat weights, int nbits, std::int64_t contextLength,
-                                    std::int64_t chunkTokens) const {
-  PlanRequest request;
-  request.model = options_.model;
-  request.weights = weights;
-  request.cache = selftestCache(nbits, nbits);
-  request.contextLength = contextLength;
-  request.chunkTokens = chunkTokens;
-  request.backendBytes = card_.backendBytes();
-  return request;
-}
-
 bool CardPrediction::fits(const std::string& what, const PlanRequest& request) {
   const std::uint64_t needed = planMemory(request).total();
   if (needed <= card_.usableBytes()) return true;
@@ -99,7 +84,7 @@ void CardPrediction::predictModel(WeightFormat weights, const std::vector<int>& 
     for (const std::int64_t depth : options_.depths) {
       const std::string what = "decode with " + weightFormatName(weights) + " weights and " +
                                std::to_string(nbits) + " bits at depth " + std::to_string(depth);
-      if (fits(what, request(weights, nbits, depth + kMostSteps + 8, 1))) {
+      if (fits(what, rows_.plan(weights, nbits, depth + kMostSteps + 8, 1, card_.backendBytes()))) {
         tables_.add(rows_.decode(weights, nbits, depth));
       }
     }
@@ -113,7 +98,8 @@ void CardPrediction::predictPrefill(WeightFormat weights, int nbits) {
   const std::int64_t deepest = options_.depths.back();
   const std::int64_t nNew = options_.prefillTokens;
   const std::int64_t behind = std::max<std::int64_t>(0, deepest - nNew);
-  const PlanRequest section = request(weights, nbits, std::max(deepest, nNew) + 8, nNew);
+  const PlanRequest section =
+      rows_.plan(weights, nbits, std::max(deepest, nNew) + 8, nNew, card_.backendBytes());
   const std::string what = "prefill with " + weightFormatName(weights) + " weights and " +
                            std::to_string(nbits) + " bits";
   const bool isPossible = fits(what, section);

@@ -145,4 +145,16 @@ PrefillRow SelftestRows::prefill(WeightFormat weights, int nbits, std::int64_t d
           predictor_.prefill(weights, selftestCache(nbits, nbits), depth, nTokens)};
 }
 
+PlanRequest SelftestRows::plan(WeightFormat weights, int nbits, std::int64_t contextLength,
+                               std::int64_t chunkTokens, std::uint64_t backendBytes) const {
+  PlanRequest request;
+  request.model = config_;
+  request.weights = weights;
+  request.cache = selftestCache(nbits, nbits);
+  request.contextLength = contextLength;
+  request.chunkTokens = chunkTokens;
+  request.backendBytes = backendBytes;
+  return request;
+}
+
 }  // namespace longhand::engine::cli

@@ -9,6 +9,7 @@
 
 #include "engine/cli/prediction.h"
 #include "engine/cli/selftest.h"
+#include "engine/memory_plan.h"
 
 namespace longhand::engine::cli {
 
@@ -88,6 +89,9 @@ class SelftestRows {
   DecodeRow decode(WeightFormat weights, int nbits, std::int64_t depth) const;
   PrefillRow prefill(WeightFormat weights, int nbits, std::int64_t depth,
                      std::int64_t nTokens) const;
+  /// Everything that a context takes, read in chunks, beside the backend's own memory.
+  PlanRequest plan(WeightFormat weights, int nbits, std::int64_t contextLength,
+                   std::int64_t chunkTokens, std::uint64_t backendBytes) const;
 
  private:
   StageRow product(const std::string& stage, const std::string& size, WeightFormat format,

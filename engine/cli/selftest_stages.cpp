@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,12 +10,10 @@
 #include "engine/cli/options.h"
 #include "engine/cli/random_inputs.h"
 #include "engine/cli/selftest_parts.h"
-#include "engine/error.h"
 #include "engine/kv_cache.h"
 #include "engine/llama.h"
 #include "engine/model.h"
 #include "engine/random_cache.h"
-#include "engine/step_cost.h"
 #include "engine/weight_format.h"
 #include "engine/weight_specs.h"
 #include "kernels/page_layout.h"

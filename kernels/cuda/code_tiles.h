@@ -10,23 +10,12 @@
 // lost is that integer's rounding: 2^-30 of the largest number of the same page.
 
 #include <cstdint>
-#include <cstring>
 
+#include "kernels/cuda/half_pairs.h"
 #include "kernels/cuda/portability.h"
 #include "kernels/cuda/warp.h"
 
 namespace longhand::kernels::cuda {
-
-__device__ __forceinline__ __half2 halvesOf(unsigned bits) {
-  __half2 halves;
-  memcpy(static_cast<void*>(&halves), &bits, sizeof bits);
-  return halves;
-}
-__device__ __forceinline__ unsigned bitsOf(__half2 halves) {
-  unsigned bits;
-  memcpy(&bits, &halves, sizeof bits);
-  return bits;
-}
 
 /// Chunks of a word of codes.
 template <int kNbits>

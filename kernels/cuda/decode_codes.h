@@ -38,8 +38,8 @@ struct ChunkScales {
     return result;
   }
   __device__ __forceinline__ static void unpack(uint2 words, float (&x)[4]) {
-    const float2 low = __half22float2(halvesOf(words.x));
-    const float2 high = __half22float2(halvesOf(words.y));
+    const float2 low = __half22float2(halvesOfWord(words.x));
+    const float2 high = __half22float2(halvesOfWord(words.y));
     x[0] = low.x;
     x[1] = low.y;
     x[2] = high.x;

@@ -103,11 +103,11 @@ struct DecodeExact {
       for (int k = 0; k < 4; ++k) parts[k] = splitHalf(p[k] * Warp::kExactUnit);
       __half* const row = warp.weights + i * 2 * stride + first;
       *reinterpret_cast<uint2*>(row) =
-          make_uint2(bitsOf(__halves2half2(parts[0].high, parts[1].high)),
-                     bitsOf(__halves2half2(parts[2].high, parts[3].high)));
+          make_uint2(wordOfHalves(__halves2half2(parts[0].high, parts[1].high)),
+                     wordOfHalves(__halves2half2(parts[2].high, parts[3].high)));
       *reinterpret_cast<uint2*>(row + stride) =
-          make_uint2(bitsOf(__halves2half2(parts[0].low, parts[1].low)),
-                     bitsOf(__halves2half2(parts[2].low, parts[3].low)));
+          make_uint2(wordOfHalves(__halves2half2(parts[0].low, parts[1].low)),
+                     wordOfHalves(__halves2half2(parts[2].low, parts[3].low)));
     }
   }
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/code_tiles.h"
+#include "kernels/cuda/half_pairs.h"
 #include "kernels/cuda/matvec_job.h"
 #include "kernels/cuda/portability.h"
 #include "kernels/cuda/ptx.h"
@@ -103,7 +104,7 @@ __device__ __forceinline__ void fillTable(unsigned char* table, const float* cod
   static_assert(Form::kThreads % 256 == 0);
   const int thread = static_cast<int>(threadIdx.x);
   const int byte = thread % 256;
-  const unsigned pair = bitsOf(__floats2half2_rn(codebook[byte >> 4], codebook[byte & 15]));
+  const unsigned pair = wordOfHalves(__floats2half2_rn(codebook[byte >> 4], codebook[byte & 15]));
   uint4* const row = reinterpret_cast<uint4*>(table + byte * Form::kTableStride);
 #pragma unroll
   for (int i = 0; i < 8 / kThreadsOfRow; ++i) {
@@ -247,10 +248,10 @@ __device__ __forceinline__ SplitColumns splitColumns(const MatvecJob& job, int t
     const SplitHalf b = splitHalf(x.y);
     const SplitHalf c = splitHalf(x.z);
     const SplitHalf d = splitHalf(x.w);
-    high[2 * i] = bitsOf(__halves2half2(a.high, b.high));
-    high[2 * i + 1] = bitsOf(__halves2half2(c.high, d.high));
-    low[2 * i] = bitsOf(__halves2half2(a.low, b.low));
-    low[2 * i + 1] = bitsOf(__halves2half2(c.low, d.low));
+    high[2 * i] = wordOfHalves(__halves2half2(a.high, b.high));
+    high[2 * i + 1] = wordOfHalves(__halves2half2(c.high, d.high));
+    low[2 * i] = wordOfHalves(__halves2half2(a.low, b.low));
+    low[2 * i + 1] = wordOfHalves(__halves2half2(c.low, d.low));
   }
   split.high = make_uint4(high[0], high[1], high[2], high[3]);
   split.low = make_uint4(low[0], low[1], low[2], low[3]);

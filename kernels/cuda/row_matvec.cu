@@ -1,6 +1,6 @@
 #include <cstdint>
 
-#include "kernels/cuda/code_tiles.h"
+#include "kernels/cuda/half_pairs.h"
 #include "kernels/cuda/matvec_job.h"
 #include "kernels/cuda/portability.h"
 #include "kernels/cuda/warp.h"
@@ -31,7 +31,7 @@ struct Numbers<DataType::kF16> {
     const unsigned words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float2 pair = __half22float2(halvesOf(words[i]));
+      const float2 pair = __half22float2(halvesOfWord(words[i]));
       x[2 * i] = pair.x;
       x[2 * i + 1] = pair.y;
     }
