@@ -18,7 +18,7 @@
 #include <QLoggingCategory>
 
 #include "app/chat_controller_impl.h"
-#include "engine/session_file.h"
+#include "engine/session/session_file.h"
 
 namespace longhand::app {
 

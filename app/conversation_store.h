@@ -12,7 +12,7 @@
 #include <QDateTime>
 #include <QString>
 
-#include "engine/kv_cache_config.h"
+#include "engine/cache/kv_cache_config.h"
 
 namespace longhand::app {
 

@@ -19,8 +19,8 @@
 #include <QString>
 
 #include "app/events.h"
-#include "engine/chat_template.h"
 #include "engine/engine.h"
+#include "engine/text/chat_template.h"
 
 namespace longhand::app {
 

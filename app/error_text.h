@@ -3,7 +3,7 @@
 
 #include <QString>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace longhand::app {
 

@@ -7,9 +7,9 @@
 #include <QString>
 
 #include "app/preset_store.h"
-#include "engine/memory_ledger.h"
-#include "engine/model.h"
-#include "engine/model_config.h"
+#include "engine/base/memory_ledger.h"
+#include "engine/model/model.h"
+#include "engine/model/model_config.h"
 
 namespace longhand::app {
 

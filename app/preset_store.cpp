@@ -7,7 +7,7 @@
 
 #include "app/database.h"
 #include "app/error_text.h"
-#include "engine/presets.h"
+#include "engine/cache/presets.h"
 
 namespace longhand::app {
 

@@ -5,7 +5,7 @@
 
 #include <QString>
 
-#include "engine/kv_cache_config.h"
+#include "engine/cache/kv_cache_config.h"
 
 namespace longhand::app {
 

@@ -7,8 +7,8 @@
 #include <QString>
 #include <QStringList>
 
-#include "engine/kv_cache_config.h"
-#include "engine/model.h"
+#include "engine/cache/kv_cache_config.h"
+#include "engine/model/model.h"
 #include "engine/sampler.h"
 
 namespace longhand::app {

@@ -3,8 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "engine/base/error.h"
 #include "engine/cuda_plugin.h"
-#include "engine/error.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/reference/reference_backend.h"
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "engine/generation.h"
-#include "engine/llama.h"
+#include "engine/graph/llama.h"
 #include "engine/machine.h"
-#include "engine/session.h"
+#include "engine/session/session.h"
 
 namespace longhand::engine {
 

@@ -17,16 +17,16 @@
 #include <string>
 #include <vector>
 
-#include "engine/error.h"
-#include "engine/kv_cache_config.h"
-#include "engine/kv_conversion.h"
-#include "engine/memory_ledger.h"
-#include "engine/model.h"
+#include "engine/base/error.h"
+#include "engine/base/memory_ledger.h"
+#include "engine/cache/conversion_cost.h"
+#include "engine/cache/kv_cache_config.h"
+#include "engine/model/model.h"
 #include "engine/quality.h"
 #include "engine/sampler.h"
-#include "engine/session_file.h"
-#include "engine/step_cost.h"
-#include "engine/tokenizer.h"
+#include "engine/session/session_file.h"
+#include "engine/session/step_cost.h"
+#include "engine/text/tokenizer.h"
 
 namespace longhand::engine {
 

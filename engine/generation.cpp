@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "engine/sampler.h"
-#include "engine/stop_text.h"
+#include "engine/text/stop_text.h"
 
 namespace longhand::engine {
 namespace {

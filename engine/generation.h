@@ -7,7 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/machine.h"
-#include "engine/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 namespace longhand::engine {
 

@@ -12,12 +12,12 @@
 #include <string>
 
 #include "engine/backend_factory.h"
+#include "engine/base/error.h"
+#include "engine/base/memory_ledger.h"
 #include "engine/engine.h"
-#include "engine/error.h"
-#include "engine/llama.h"
-#include "engine/memory_ledger.h"
-#include "engine/model.h"
-#include "engine/session.h"
+#include "engine/graph/llama.h"
+#include "engine/model/model.h"
+#include "engine/session/session.h"
 
 namespace longhand::engine {
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "engine/kv_cache.h"
-#include "engine/llama.h"
-#include "engine/llama_workspace.h"
-#include "engine/session.h"
-#include "engine/weight_format.h"
-#include "engine/weight_specs.h"
+#include "engine/cache/kv_cache.h"
+#include "engine/graph/llama.h"
+#include "engine/graph/llama_workspace.h"
+#include "engine/model/weight_format.h"
+#include "engine/model/weight_specs.h"
+#include "engine/session/session.h"
 
 namespace longhand::engine {
 namespace {

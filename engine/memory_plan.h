@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "engine/kv_cache_config.h"
-#include "engine/memory_ledger.h"
-#include "engine/model.h"
-#include "engine/model_config.h"
+#include "engine/base/memory_ledger.h"
+#include "engine/cache/kv_cache_config.h"
+#include "engine/model/model.h"
+#include "engine/model/model_config.h"
 
 namespace longhand::engine {
 

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/kv_cache.h"
-#include "engine/llama.h"
+#include "engine/base/error.h"
+#include "engine/cache/kv_cache.h"
+#include "engine/graph/llama.h"
 #include "engine/perplexity.h"
 
 namespace longhand::engine {

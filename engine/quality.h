@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/kv_cache_config.h"
-#include "engine/memory_ledger.h"
-#include "engine/model_config.h"
+#include "engine/base/memory_ledger.h"
+#include "engine/cache/kv_cache_config.h"
+#include "engine/model/model_config.h"
 #include "kernels/backend.h"
 
 namespace longhand::engine {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace longhand::engine {
 namespace {

@@ -1,9 +1,9 @@
 #pragma once
 // The one door to a processor: memory, and the operations a Llama graph is made of.
 //
-// The graph (engine/llama.cpp) is written once against this interface; kernels/cpu implements it
-// with SIMD and threads, kernels/reference slowly and plainly as the twin that every test compares
-// with, and a CUDA plug-in can implement it without a change to the graph.
+// The graph (engine/graph/llama.cpp) is written once against this interface; kernels/cpu implements
+// it with SIMD and threads, kernels/reference slowly and plainly as the twin that every test
+// compares with, and a CUDA plug-in can implement it without a change to the graph.
 //
 // Rules for every implementation:
 // * All addresses in views are addresses of this backend's memory (allocate), unless

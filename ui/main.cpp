@@ -13,7 +13,7 @@
 
 #include "app/chat_controller.h"
 #include "app/database.h"
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "ui/command_line.h"
 #include "ui/main_window.h"
 #include "ui/opening_job.h"

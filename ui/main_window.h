@@ -6,7 +6,7 @@
 
 #include <QMainWindow>
 
-#include "engine/memory_ledger.h"
+#include "engine/base/memory_ledger.h"
 #include "ui/theme.h"
 
 class QSplitter;

@@ -5,7 +5,7 @@
 
 #include <QWidget>
 
-#include "engine/kv_cache_config.h"
+#include "engine/cache/kv_cache_config.h"
 #include "engine/sampler.h"
 
 class QCheckBox;

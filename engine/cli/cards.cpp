@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "kernels/cuda/own_memory.h"
 
 namespace longhand::engine::cli {

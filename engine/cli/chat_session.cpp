@@ -8,13 +8,13 @@
 #include <iostream>
 #include <utility>
 
+#include "engine/base/error.h"
+#include "engine/base/utf8.h"
+#include "engine/cache/presets.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_setup.h"
 #include "engine/cli/output.h"
 #include "engine/cli/results.h"
-#include "engine/error.h"
-#include "engine/presets.h"
-#include "engine/utf8.h"
 
 #include <nlohmann/json.hpp>
 

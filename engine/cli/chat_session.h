@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/chat_template.h"
 #include "engine/cli/interrupt.h"
 #include "engine/cli/options.h"
 #include "engine/cli/session_options.h"
 #include "engine/engine.h"
+#include "engine/text/chat_template.h"
 
 namespace longhand::engine::cli {
 

@@ -4,7 +4,7 @@
 #include <iostream>
 #include <utility>
 
-#include "engine/chat_template.h"
+#include "engine/base/error.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
@@ -12,7 +12,7 @@
 #include "engine/cli/prompt_options.h"
 #include "engine/cli/results.h"
 #include "engine/cli/session_options.h"
-#include "engine/error.h"
+#include "engine/text/chat_template.h"
 
 #include <nlohmann/json.hpp>
 

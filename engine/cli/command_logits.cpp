@@ -3,12 +3,12 @@
 #include <iostream>
 #include <numeric>
 
+#include "engine/base/error.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
 #include "engine/cli/prompt_options.h"
-#include "engine/error.h"
 #include "engine/perplexity.h"
 
 #include <nlohmann/json.hpp>

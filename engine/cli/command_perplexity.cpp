@@ -10,7 +10,7 @@
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
 #include "engine/perplexity.h"
-#include "engine/session.h"
+#include "engine/session/session.h"
 
 #include <nlohmann/json.hpp>
 

@@ -7,14 +7,14 @@
 #include <system_error>
 
 #include "engine/backend_factory.h"
+#include "engine/base/error.h"
 #include "engine/cli/cards.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
-#include "engine/error.h"
 #include "engine/memory_plan.h"
-#include "engine/model.h"
-#include "engine/session.h"
+#include "engine/model/model.h"
+#include "engine/session/session.h"
 
 #include <nlohmann/json.hpp>
 

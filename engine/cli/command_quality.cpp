@@ -5,13 +5,13 @@
 #include <iostream>
 #include <sstream>
 
+#include "engine/cache/presets.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
-#include "engine/presets.h"
 #include "engine/quality.h"
-#include "engine/session.h"
+#include "engine/session/session.h"
 
 #include <nlohmann/json.hpp>
 

@@ -11,10 +11,10 @@
 #include <system_error>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/message_text.h"
-#include "engine/presets.h"
-#include "engine/session.h"
+#include "engine/base/error.h"
+#include "engine/base/error_words.h"
+#include "engine/cache/presets.h"
+#include "engine/session/session.h"
 
 #include <nlohmann/json.hpp>
 

@@ -13,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/utf8.h"
+#include "engine/base/error.h"
+#include "engine/base/utf8.h"
 
 namespace longhand::engine::cli {
 namespace {

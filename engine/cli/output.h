@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/memory_ledger.h"
+#include "engine/base/memory_ledger.h"
 
 #include <nlohmann/json.hpp>
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <system_error>
 
+#include "engine/base/error.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
-#include "engine/error.h"
 
 namespace longhand::engine::cli {
 namespace {

@@ -4,10 +4,10 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/base/error.h"
 #include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
-#include "engine/error.h"
 
 namespace longhand::engine::cli {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/cli/output.h"
-#include "engine/session_file.h"
+#include "engine/session/session_file.h"
 
 namespace longhand::engine::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include <QString>
 
 #include "app/chat_controller.h"
-#include "engine/presets.h"
+#include "engine/cache/presets.h"
 #include "tests/app/plain_model.h"
 
 namespace longhand::tests {

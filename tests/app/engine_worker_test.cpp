@@ -6,7 +6,7 @@
 #include <QThread>
 #include <QtTest>
 
-#include "engine/presets.h"
+#include "engine/cache/presets.h"
 #include "tests/app/plain_model.h"
 
 namespace longhand::app {

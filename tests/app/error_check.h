@@ -4,7 +4,7 @@
 #include <QString>
 #include <QtTest>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace longhand::tests {
 

@@ -2,7 +2,7 @@
 
 #include <QtTest>
 
-#include "engine/presets.h"
+#include "engine/cache/presets.h"
 
 namespace longhand::app {
 

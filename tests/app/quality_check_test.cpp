@@ -10,7 +10,7 @@
 #include <QtTest>
 
 #include "app/chat_controller.h"
-#include "engine/presets.h"
+#include "engine/cache/presets.h"
 #include "engine/quality.h"
 #include "tests/app/chat_session.h"
 

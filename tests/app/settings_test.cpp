@@ -6,7 +6,7 @@
 
 #include "app/database.h"
 #include "app/preset_store.h"
-#include "engine/presets.h"
+#include "engine/cache/presets.h"
 #include "tests/app/error_check.h"
 
 namespace longhand::app {

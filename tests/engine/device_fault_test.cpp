@@ -10,8 +10,8 @@
 #include <QTemporaryDir>
 #include <QtTest>
 
+#include "engine/cache/presets.h"
 #include "engine/engine.h"
-#include "engine/presets.h"
 #include "tests/cuda_on_cpu/emulated_plugin.h"
 #include "tests/engine/engine_harness.h"
 #include "tests/support/paths.h"

@@ -15,10 +15,10 @@
 #include <QtTest>
 
 #include "engine/backend_factory.h"
+#include "engine/cache/kv_arena.h"
+#include "engine/cache/presets.h"
 #include "engine/engine.h"
-#include "engine/kv_arena.h"
 #include "engine/memory_plan.h"
-#include "engine/presets.h"
 #include "kernels/cuda/own_memory.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/cuda_on_cpu/emulated_plugin.h"

@@ -15,8 +15,8 @@
 #include <QtTest>
 
 #include "engine/backend_factory.h"
+#include "engine/cache/presets.h"
 #include "engine/engine.h"
-#include "engine/presets.h"
 #include "tests/cuda_on_cpu/emulated_plugin.h"
 #include "tests/cuda_on_cpu/nvml_stub.h"
 #include "tests/engine/engine_harness.h"

@@ -2,9 +2,9 @@
 // models. Every answer is that of a fresh engine, and the memory comes back.
 #include <QTest>
 
-#include "engine/chat_template.h"
+#include "engine/cache/presets.h"
 #include "engine/engine.h"
-#include "engine/presets.h"
+#include "engine/text/chat_template.h"
 #include "tests/engine/engine_harness.h"
 
 namespace longhand {

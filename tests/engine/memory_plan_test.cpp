@@ -2,7 +2,7 @@
 
 #include <QTest>
 
-#include "engine/presets.h"
+#include "engine/cache/presets.h"
 #include "tests/engine/engine_harness.h"
 
 namespace longhand {

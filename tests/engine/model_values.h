@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/model.h"
-#include "engine/weight_specs.h"
+#include "engine/model/model.h"
+#include "engine/model/weight_specs.h"
 #include "kernels/nf4.h"
 
 namespace longhand::engine {

@@ -4,8 +4,8 @@
 
 #include <QTest>
 
-#include "engine/chat_template.h"
-#include "engine/presets.h"
+#include "engine/cache/presets.h"
+#include "engine/text/chat_template.h"
 #include "tests/engine/engine_harness.h"
 
 namespace longhand {

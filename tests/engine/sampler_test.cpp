@@ -14,7 +14,7 @@
 
 #include <QTest>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 using longhand::engine::Error;
 using longhand::engine::Sampler;

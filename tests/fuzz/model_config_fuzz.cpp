@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "engine/error.h"
-#include "engine/model_config.h"
-#include "engine/weight_format.h"
+#include "engine/base/error.h"
+#include "engine/model/model_config.h"
+#include "engine/model/weight_format.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace longhand::engine;

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <span>
 
-#include "engine/error.h"
-#include "engine/safetensors_file.h"
+#include "engine/base/error.h"
+#include "engine/model/safetensors_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace longhand::engine;

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/error.h"
-#include "tests/engine/session_file_tools.h"
+#include "engine/base/error.h"
+#include "tests/engine/session/session_file_tools.h"
 
 namespace {
 

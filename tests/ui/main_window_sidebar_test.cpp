@@ -8,7 +8,7 @@
 #include <QSignalSpy>
 #include <QSplitter>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "ui/composer.h"
 #include "ui/transcript_view.h"
 #include "window_harness.h"
