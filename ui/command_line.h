@@ -7,7 +7,7 @@
 #include <QString>
 #include <QStringList>
 
-#include "ui/theme.h"
+#include "ui/style/theme.h"
 
 namespace longhand::ui {
 

@@ -6,7 +6,7 @@
 #include <QTextBrowser>
 #include <QVBoxLayout>
 
-#include "ui/named.h"
+#include "ui/style/named.h"
 
 using namespace Qt::StringLiterals;
 

@@ -7,7 +7,7 @@
 #include <QMainWindow>
 
 #include "engine/base/memory_ledger.h"
-#include "ui/theme.h"
+#include "ui/style/theme.h"
 
 class QSplitter;
 

@@ -1,7 +1,7 @@
 #include "ui/opening_job.h"
 
-#include "ui/format.h"
 #include "ui/main_window.h"
+#include "ui/style/format.h"
 
 using namespace Qt::StringLiterals;
 

@@ -4,9 +4,9 @@
 #include <QTabBar>
 #include <QVBoxLayout>
 
-#include "ui/document_panel.h"
-#include "ui/named.h"
-#include "ui/settings_panel.h"
+#include "ui/document/document_panel.h"
+#include "ui/settings/settings_panel.h"
+#include "ui/style/named.h"
 
 using namespace Qt::StringLiterals;
 

@@ -6,8 +6,8 @@
 #include <QTimer>
 
 #include "app/chat_controller.h"
-#include "ui/format.h"
-#include "ui/named.h"
+#include "ui/style/format.h"
+#include "ui/style/named.h"
 
 using namespace Qt::StringLiterals;
 

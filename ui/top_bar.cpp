@@ -9,9 +9,9 @@
 #include <QToolButton>
 
 #include "app/chat_controller.h"
-#include "ui/format.h"
-#include "ui/icons.h"
-#include "ui/named.h"
+#include "ui/style/format.h"
+#include "ui/style/icons.h"
+#include "ui/style/named.h"
 
 using namespace Qt::StringLiterals;
 

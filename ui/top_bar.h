@@ -6,7 +6,7 @@
 
 #include <QWidget>
 
-#include "ui/theme.h"
+#include "ui/style/theme.h"
 
 class QAction;
 class QComboBox;

@@ -6,7 +6,7 @@
 #include <QByteArray>
 #include <QString>
 
-#include "ui/theme.h"
+#include "ui/style/theme.h"
 
 namespace longhand::ui {
 
