@@ -7,7 +7,7 @@
 
 #include "kernels/checks/device_copies.h"
 #include "kernels/checks/kv_integer_error.h"
-#include "kernels/cpu/kv_kernels.h"
+#include "kernels/cpu/kv/kv_kernels.h"
 #include "kernels/reference/reference_kv.h"
 
 namespace longhand::kernels::checks {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/checks/device_copies.h"
-#include "kernels/cpu/int8_matmul.h"
+#include "kernels/cpu/weights/int8_matmul.h"
 #include "kernels/nf4.h"
 #include "kernels/reference/reference_backend.h"
 

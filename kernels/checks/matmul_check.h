@@ -25,7 +25,7 @@ struct MatmulCase {
 /// How the factors of a product are rounded before float sums are made of them.
 enum class FactorRounding {
   kNone,
-  kBytes,         // integers of the CPU's paths: kernels/cpu/int8_matmul.h
+  kBytes,         // integers of the CPU's paths: kernels/cpu/weights/int8_matmul.h
   kHalfCodebook,  // NF4 of up to 8 tokens on a device: kernels/cuda/nf4_matvec.cu
   kHalves,        // more tokens on a device: kernels/cuda/tiled_matmul.h
 };

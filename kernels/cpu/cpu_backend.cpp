@@ -4,12 +4,12 @@
 #include <cassert>
 #include <cmath>
 
-#include "kernels/cpu/core_count.h"
-#include "kernels/cpu/cpu_kv.h"
+#include "kernels/cpu/base/core_count.h"
+#include "kernels/cpu/base/thread_pool.h"
 #include "kernels/cpu/cpu_path.h"
-#include "kernels/cpu/machine_probe.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/kv/kv_store.h"
+#include "kernels/cpu/probe/machine_probe.h"
+#include "kernels/cpu/weights/matmul.h"
 #include "kernels/host_backend.h"
 #include "kernels/reference/reference_kv.h"
 

@@ -2,7 +2,7 @@
 // Which set of kernels a machine can run.
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/weights/cpu_kernels.h"
 
 namespace longhand::kernels {
 

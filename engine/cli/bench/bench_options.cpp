@@ -7,7 +7,7 @@
 
 #include "engine/cache/presets.h"
 #include "engine/cli/bench/bench_statistics.h"
-#include "kernels/cpu/cache_size.h"
+#include "kernels/cpu/base/cache_size.h"
 
 namespace longhand::engine::cli {
 namespace {

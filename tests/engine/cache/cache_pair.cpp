@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/cpu/cpu_kv.h"
 #include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/kv/kv_store.h"
 #include "kernels/half.h"
 #include "kernels/page_layout.h"
 #include "tests/kernels/kv_integer_error.h"
@@ -63,8 +63,8 @@ std::vector<float> CachePair::exactValues(std::int64_t token, unsigned text) con
 /// A score is a float sum of headDim products, or of two such sums where codes are read in place.
 /// Its rounding errors add up to about e = 2^-24 |q| |k| / sqrt(headDim) with |q| = sqrt(headDim),
 /// so e = 2^-24 |k|, and move the output by up to 2 e max|v|; probabilities and exp add a few
-/// 2^-24 max|v| (as in tests/kernels/cpu_kv_test.cpp). Where codes meet integers, what that rounds
-/// comes on top.
+/// 2^-24 max|v| (as in tests/kernels/cpu/cpu_kv_test.cpp). Where codes meet integers, what that
+/// rounds comes on top.
 double CachePair::tolerance(const kernels::MatrixView& query, float scoreScale) const {
   const double keyRms = std::sqrt(keySquares_ / static_cast<double>(nKeys_));
   const double keyNorm = std::sqrt(static_cast<double>(shape_.headDim)) * keyRms;

@@ -1,0 +1,17 @@
+// The KV cache's inner loops: AVX2. Compiled with flags of its own (CMakeLists.txt).
+
+#include "kernels/cpu/simd/kv_simd_avx2.h"
+//
+#include "kernels/cpu/kv/kv_common_impl.h"
+#include "kernels/cpu/kv/kv_decode_impl.h"
+#include "kernels/cpu/kv/kv_expand_impl.h"
+#include "kernels/cpu/kv/kv_prefill_impl.h"
+#include "kernels/cpu/kv/kv_quantize_impl.h"
+//
+#include "kernels/cpu/kv/kv_table_impl.h"
+
+namespace longhand::kernels {
+
+constinit const KvKernels kAvx2KvKernels = kvKernelTable("AVX2", attendDirect);
+
+}  // namespace longhand::kernels

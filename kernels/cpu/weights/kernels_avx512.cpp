@@ -1,0 +1,23 @@
+// The CPU backend's inner loops for AVX-512. Compiled with flags of its own (CMakeLists.txt).
+
+#include "kernels/cpu/simd/simd_avx512.h"
+//
+#include "kernels/cpu/simd/simd_partial.h"
+//
+#include "kernels/cpu/weights/expand_impl.h"
+#include "kernels/cpu/weights/matvec_impl.h"
+#include "kernels/cpu/weights/rms_norm_impl.h"
+#include "kernels/cpu/weights/rope_impl.h"
+#include "kernels/cpu/weights/silu_multiply_impl.h"
+#include "kernels/cpu/weights/tile_impl.h"
+//
+#include "kernels/cpu/weights/kernel_table_impl.h"
+
+namespace longhand::kernels {
+
+const CpuKernels& avx512Kernels() {
+  static constexpr CpuKernels kKernels = cpuKernelTable("AVX-512", nullptr, nullptr);
+  return kKernels;
+}
+
+}  // namespace longhand::kernels

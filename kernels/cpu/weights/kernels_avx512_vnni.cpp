@@ -1,0 +1,30 @@
+// The CPU backend's inner loops for AVX-512 with VNNI (integer dot products). Compiled with flags
+// of its own (CMakeLists.txt).
+
+#include "kernels/cpu/simd/simd_avx512.h"
+//
+#include "kernels/cpu/simd/simd_partial.h"
+//
+#include "kernels/cpu/weights/int8_matvec_simd_avx512_vnni.h"
+#include "kernels/cpu/weights/int8_tile_simd_avx512.h"
+//
+#include "kernels/cpu/weights/expand_impl.h"
+#include "kernels/cpu/weights/int8_matvec_impl.h"
+#include "kernels/cpu/weights/int8_tile_impl.h"
+#include "kernels/cpu/weights/matvec_impl.h"
+#include "kernels/cpu/weights/rms_norm_impl.h"
+#include "kernels/cpu/weights/rope_impl.h"
+#include "kernels/cpu/weights/silu_multiply_impl.h"
+#include "kernels/cpu/weights/tile_impl.h"
+//
+#include "kernels/cpu/weights/kernel_table_impl.h"
+
+namespace longhand::kernels {
+
+const CpuKernels& avx512VnniKernels() {
+  static constexpr CpuKernels kKernels =
+      cpuKernelTable("AVX-512 VNNI", &kInt8MatvecKernels, &kInt8Kernels);
+  return kKernels;
+}
+
+}  // namespace longhand::kernels
