@@ -4,7 +4,7 @@
 #include <array>
 
 #include "engine/base/error.h"
-#include "kernels/cuda/own_memory.h"
+#include "kernels/cuda/device/own_memory.h"
 
 namespace longhand::engine::cli {
 namespace {

@@ -13,7 +13,7 @@
 namespace longhand::kernels::checks {
 namespace {
 
-/// kMostDecodeQueries of kernels/cuda/attention.h, which needs CUDA's headers.
+/// kMostDecodeQueries of kernels/cuda/attention/attention.h, which needs CUDA's headers.
 constexpr std::int64_t kMostDecodeQueriesOnDevice = 32;
 
 std::byte* bytesAt(float* numbers) { return static_cast<std::byte*>(static_cast<void*>(numbers)); }

@@ -12,7 +12,7 @@ namespace longhand::kernels::checks {
 
 /// What attend() rounds beside the float sums that every path makes.
 struct AttentionRounding {
-  bool hasHalfProducts = false;  // tensor cores: kernels/cuda/attention_prefill.cu
+  bool hasHalfProducts = false;  // tensor cores: kernels/cuda/attention/attention_prefill.cu
   bool hasBf16Products = false;  // kernels/cpu/kv/kv_attend.cpp, with exact tokens in F16
   bool hasIntegers = false;      // where queries meet codes: kernels/cpu/kv/kv_decode_vnni_impl.h
 };

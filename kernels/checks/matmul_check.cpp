@@ -68,9 +68,10 @@ double byteError(DataType type, const float* weights, const float* inputs, std::
   return error;
 }
 
-// What rounding both factors to halves may add to |error| (kernels/cuda/tiled_matmul.h): half a
-// unit in the last place of each, or half of the smallest subnormal. The errors go either way by
-// chance, so that they add up like the root of squares; six deviations happen once in a billion.
+// What rounding both factors to halves may add to |error| (kernels/cuda/weights/tiled_matmul.h):
+// half a unit in the last place of each, or half of the smallest subnormal. The errors go either
+// way by chance, so that they add up like the root of squares; six deviations happen once in a
+// billion.
 double halfError(const ProductSums& sums) {
   const double largest = (0x1p-10 + 0x1p-22) * sums.magnitudes;
   const double likely = 6.0 * 0x1p-11 * std::sqrt(2.0 * sums.squares / 3.0);

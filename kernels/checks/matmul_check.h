@@ -26,8 +26,8 @@ struct MatmulCase {
 enum class FactorRounding {
   kNone,
   kBytes,         // integers of the CPU's paths: kernels/cpu/weights/int8_matmul.h
-  kHalfCodebook,  // NF4 of up to 8 tokens on a device: kernels/cuda/nf4_matvec.cu
-  kHalves,        // more tokens on a device: kernels/cuda/tiled_matmul.h
+  kHalfCodebook,  // NF4 of up to 8 tokens on a device: kernels/cuda/weights/nf4_matvec.cu
+  kHalves,        // more tokens on a device: kernels/cuda/weights/tiled_matmul.h
 };
 FactorRounding factorRounding(const Backend& backend, const MatmulCase& c);
 

@@ -8,20 +8,20 @@
 #include <cstring>
 #include <optional>
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/device_check.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/device_buffer.h"
+#include "kernels/cuda/device/device_check.h"
+#include "kernels/cuda/device/nvml.h"
+#include "kernels/cuda/device/own_memory.h"
+#include "kernels/cuda/device/staging.h"
+#include "kernels/cuda/device/step_graph.h"
 #include "kernels/cuda/device_rates.h"
 #include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/kv_exact.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/nvml.h"
-#include "kernels/cuda/own_memory.h"
-#include "kernels/cuda/pack_page.h"
-#include "kernels/cuda/staging.h"
-#include "kernels/cuda/step_graph.h"
-#include "kernels/cuda/tiled_matmul.h"
+#include "kernels/cuda/pages/kv_exact.h"
+#include "kernels/cuda/pages/pack_page.h"
 #include "kernels/cuda/top_logits.h"
+#include "kernels/cuda/weights/matmul.h"
+#include "kernels/cuda/weights/tiled_matmul.h"
 
 namespace longhand::kernels {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/staging.h"
-#include "kernels/cuda/tiled_matmul.h"
+#include "kernels/cuda/device/staging.h"
+#include "kernels/cuda/weights/tiled_matmul.h"
 
 namespace longhand::kernels {
 

@@ -4,10 +4,10 @@
 #include <chrono>
 #include <cmath>
 
-#include "kernels/cuda/cublas.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/half_gemm.h"
+#include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/rate_probe.h"
+#include "kernels/cuda/weights/cublas.h"
+#include "kernels/cuda/weights/half_gemm.h"
 
 namespace longhand::kernels::cuda {
 namespace {

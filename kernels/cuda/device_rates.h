@@ -1,7 +1,7 @@
 #pragma once
 // What a device does at best just now, measured: the floors that kernels are compared with.
 
-#include "kernels/cuda/launch_queue.h"
+#include "kernels/cuda/warp/launch_queue.h"
 #include "kernels/machine_rates.h"
 
 namespace longhand::kernels::cuda {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/cuda/launch_queue.h"
+#include "kernels/cuda/warp/launch_queue.h"
 #include "kernels/kv_types.h"
 #include "kernels/types.h"
 

@@ -1,6 +1,6 @@
-#include "kernels/cuda/portability.h"
-#include "kernels/cuda/ptx.h"
 #include "kernels/cuda/rate_probe.h"
+#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/ptx.h"
 
 namespace longhand::kernels::cuda {
 namespace {

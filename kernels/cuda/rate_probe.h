@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/launch_queue.h"
+#include "kernels/cuda/warp/launch_queue.h"
 
 namespace longhand::kernels::cuda {
 

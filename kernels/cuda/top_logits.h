@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/launch_queue.h"
-#include "kernels/cuda/own_memory.h"
+#include "kernels/cuda/device/own_memory.h"
+#include "kernels/cuda/warp/launch_queue.h"
 #include "kernels/types.h"
 
 namespace longhand::kernels::cuda {

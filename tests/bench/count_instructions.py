@@ -2,7 +2,7 @@
 """Counts the instructions of the loops of a CUDA kernel, from its machine code:
 
     tests/bench/count_instructions.py SOURCE ARCHITECTURE [KERNEL]
-    tests/bench/count_instructions.py kernels/cuda/attention_decode.cu 90 decodeKernelILi4ELi1E
+    tests/bench/count_instructions.py kernels/cuda/attention/attention_decode.cu 90 decodeKernelILi4ELi1E
 
 compiles SOURCE with nvcc for sm_ARCHITECTURE and prints, for each kernel whose mangled name holds
 KERNEL, each loop: its place, the instructions of one turn, and the kinds that tell which loop of

@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 architectures=${1:-86 90}
 [ $# -gt 0 ] && shift
-[ $# -gt 0 ] || set -- kernels/cuda/*.cu
+[ $# -gt 0 ] || set -- kernels/cuda/*.cu kernels/cuda/*/*.cu
 nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
 if [ ! -x "$nvcc" ]; then
   echo "There is no nvcc here (looked in PATH, CUDA_HOME and /usr/local/cuda): install the CUDA" \

@@ -1,5 +1,5 @@
 #pragma once
-// A stand-in for libcublas.so.12 and .so.13: the calls of kernels/cuda/cublas.cpp, over the
+// A stand-in for libcublas.so.12 and .so.13: the calls of kernels/cuda/weights/cublas.cpp, over the
 // emulated device's memory, by the definitions in cuBLAS's documentation (columns first). A library
 // of that name that is loaded already is what dlopen("libcublas.so.13") finds.
 

@@ -1,6 +1,6 @@
 #pragma once
-// A stand-in for libnvidia-ml.so.1: the calls of kernels/cuda/nvml.cpp. A library of that name that
-// is loaded already is what dlopen("libnvidia-ml.so.1") finds.
+// A stand-in for libnvidia-ml.so.1: the calls of kernels/cuda/device/nvml.cpp. A library of that
+// name that is loaded already is what dlopen("libnvidia-ml.so.1") finds.
 
 #include <dlfcn.h>
 

@@ -19,7 +19,7 @@
 #include "engine/cache/presets.h"
 #include "engine/engine.h"
 #include "engine/memory_plan.h"
-#include "kernels/cuda/own_memory.h"
+#include "kernels/cuda/device/own_memory.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/cuda_on_cpu/emulated_plugin.h"
 #include "tests/engine/device_like_backend.h"

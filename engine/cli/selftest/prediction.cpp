@@ -144,7 +144,7 @@ Prediction Predictor::product(std::span<const Matrix> matrices, std::int64_t nTo
   return launch(work);
 }
 
-/// kernels/cuda/tiled_matmul.h: input and weight become halves, then the product.
+/// kernels/cuda/weights/tiled_matmul.h: input and weight become halves, then the product.
 Prediction Predictor::tiledProduct(const Matrix& matrix, std::int64_t nTokens) const {
   const double numbers = asDouble(matrix.rows * matrix.cols);
   Prediction result;
