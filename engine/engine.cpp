@@ -11,22 +11,6 @@
 
 namespace longhand::engine {
 
-std::string_view stopReasonName(StopReason reason) {
-  switch (reason) {
-    case StopReason::kEndOfText:
-      return "end_of_text";
-    case StopReason::kStopText:
-      return "stop_text";
-    case StopReason::kTokenLimit:
-      return "token_limit";
-    case StopReason::kCancelled:
-      return "cancelled";
-    case StopReason::kContextFull:
-      break;
-  }
-  return "context_full";
-}
-
 namespace {
 
 /// What can be refused before minutes of loading.

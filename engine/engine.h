@@ -21,79 +21,16 @@
 #include "engine/base/memory_ledger.h"
 #include "engine/cache/conversion_cost.h"
 #include "engine/cache/kv_cache_config.h"
+#include "engine/engine_options.h"
+#include "engine/generation.h"
 #include "engine/model/model.h"
 #include "engine/quality.h"
-#include "engine/sampler.h"
+#include "engine/session/prefill_progress.h"
 #include "engine/session/session_file.h"
 #include "engine/session/step_cost.h"
 #include "engine/text/tokenizer.h"
 
 namespace longhand::engine {
-
-struct EngineOptions {
-  WeightFormat weights = WeightFormat::kAuto;
-  KvCacheConfig cache;
-  std::int64_t contextLength = 0;                    // 0: the model's trained length
-  int threads = 0;                                   // 0: the cores this process may use
-  std::string cpuPath = "auto";                      // as BackendOptions::cpuPath
-  std::optional<std::int64_t> longestFloatRow = {};  // as BackendOptions::longestFloatRow
-  std::string backend = "cpu";                       // cpu, cuda, auto (engine/backend_factory.h)
-  std::filesystem::path cudaPlugin;                  // as BackendOptions::cudaPlugin
-  std::int64_t chunkTokens = 0;  // prefill chunk; 0: the whole prompt where memory allows
-  /// Instead of what config.json says: published long-context configs are often wrong.
-  std::optional<RopeConfig> rope;
-};
-
-/// Why generation ended.
-enum class StopReason { kEndOfText, kStopText, kTokenLimit, kCancelled, kContextFull };
-/// "end_of_text", "stop_text", "token_limit", "cancelled", "context_full".
-std::string_view stopReasonName(StopReason reason);
-
-struct PrefillProgress {
-  std::int64_t tokensDone = 0;  // of those that have to be computed: tokens x layers / layers
-  std::int64_t tokensTotal = 0;
-  std::int64_t tokensReused = 0;  // found in the cache, not computed again
-  double tokensPerSecond = 0.0;
-  double secondsLeft = 0.0;
-};
-
-struct PrefillResult {
-  std::int64_t computedTokens = 0;
-  std::int64_t reusedTokens = 0;  // found in the cache
-  double seconds = 0.0;
-  bool isCancelled = false;  // the cache then holds the reused tokens and the whole chunks done
-};
-
-struct GenerateOptions {
-  SamplerConfig sampler;
-  std::int64_t maxTokens = 0;  // 0: until the context is full (whose memory is then reserved)
-  std::vector<std::string> stopTexts;  // generation ends before the first of these
-  bool ignoresEndOfText = false;       // for measurements: EOS is a token like any other
-};
-
-/// Callbacks of one generate(), called on its thread. Empty functions are allowed.
-struct GenerateObserver {
-  std::function<void(const PrefillProgress&)> prefill;  // at least 4 times a second
-  /// Text that will not change any more (whole characters, nothing of a stop text), and the id that
-  /// completed it.
-  std::function<void(std::string_view text, std::int32_t token)> token;
-};
-
-struct GenerateResult {
-  std::string text;
-  /// Generated, without EOS. Before a stop text: as few as hold `text`, so that the last one may
-  /// hold the beginning of the stop text, too.
-  std::vector<std::int32_t> tokens;
-  StopReason stopReason = StopReason::kEndOfText;
-  std::int64_t promptTokens = 0;
-  std::int64_t reusedTokens = 0;     // of the prompt
-  std::int64_t forgottenTokens = 0;  // at the end: behind the sliding window, no longer read
-  double prefillSeconds = 0.0;
-  double firstTokenSeconds = 0.0;       // from the call to the first token
-  double decodeSeconds = 0.0;           // of the tokens after the first
-  double prefillTokensPerSecond = 0.0;  // over computed tokens
-  double decodeTokensPerSecond = 0.0;
-};
 
 /// Ledger and device at one moment.
 struct MemoryReport {

@@ -9,10 +9,26 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/sampler.h"
+#include "engine/machine.h"
 #include "engine/text/stop_text.h"
 
 namespace longhand::engine {
+std::string_view stopReasonName(StopReason reason) {
+  switch (reason) {
+    case StopReason::kEndOfText:
+      return "end_of_text";
+    case StopReason::kStopText:
+      return "stop_text";
+    case StopReason::kTokenLimit:
+      return "token_limit";
+    case StopReason::kCancelled:
+      return "cancelled";
+    case StopReason::kContextFull:
+      break;
+  }
+  return "context_full";
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;

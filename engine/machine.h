@@ -14,7 +14,7 @@
 #include "engine/backend_factory.h"
 #include "engine/base/error.h"
 #include "engine/base/memory_ledger.h"
-#include "engine/engine.h"
+#include "engine/engine_options.h"
 #include "engine/graph/llama.h"
 #include "engine/model/model.h"
 #include "engine/session/session.h"

@@ -6,22 +6,9 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/log_likelihood.h"
 
 namespace longhand::engine {
-
-void requireFiniteLogits(std::span<const float> logits) {
-  if (std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) return;
-  throw Error(ErrorCode::kFileDamaged,
-              "The model computed logits that are no numbers (NaN or infinity).",
-              "Its weights may be damaged: download the model again.");
-}
-
-double negativeLogLikelihood(std::span<const float> logits, std::int32_t id) {
-  const auto largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  double sum = 0.0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
-  return std::log(sum) + largest - static_cast<double>(logits[static_cast<std::size_t>(id)]);
-}
 
 PerplexityResult perplexity(Engine& engine, std::span<const std::int32_t> ids, std::int64_t window,
                             bool stepwise,

@@ -28,11 +28,4 @@ PerplexityResult perplexity(Engine& engine, std::span<const std::int32_t> ids, s
                             const std::function<void(std::int64_t, std::int64_t)>& progress,
                             std::stop_token stop);
 
-/// Throws Error kFileDamaged when one of the logits is NaN or infinite: nothing can be measured by
-/// them, and NaN compares as if all were well.
-void requireFiniteLogits(std::span<const float> logits);
-
-/// -ln p(id) under the softmax of the logits, in double.
-double negativeLogLikelihood(std::span<const float> logits, std::int32_t id);
-
 }  // namespace longhand::engine

@@ -10,7 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/graph/llama.h"
-#include "engine/perplexity.h"
+#include "engine/log_likelihood.h"
 
 namespace longhand::engine {
 namespace {

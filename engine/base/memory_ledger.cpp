@@ -115,4 +115,19 @@ void BackendBuffer::free() noexcept {
   data_ = nullptr;
 }
 
+void requireFreeMemory(const kernels::Backend& backend, std::uint64_t bytes) {
+  if (!backend.usesHostMemory()) return;
+  const kernels::DeviceMemoryInfo info = backend.memoryInfo();
+  if (info.totalBytes != 0 && info.freeBytes < bytes) {
+    throw outOfMemory(bytes, info.freeBytes);
+  }
+}
+
+void zeroMemory(kernels::Backend& backend, std::byte* memory, std::uint64_t bytes) {
+  static constexpr std::byte kZeros[1U << 16U] = {};
+  for (std::uint64_t done = 0; done < bytes; done += sizeof(kZeros)) {
+    backend.upload(memory + done, kZeros, std::min<std::uint64_t>(sizeof(kZeros), bytes - done));
+  }
+}
+
 }  // namespace longhand::engine

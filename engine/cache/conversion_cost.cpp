@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "engine/cache/kv_arena.h"
-#include "engine/cache/kv_cache_impl.h"
+#include "engine/cache/kv_bytes.h"
 #include "engine/cache/kv_schedule.h"
-#include "engine/graph/llama.h"
+#include "engine/model/model_config.h"
 
 namespace longhand::engine {
 

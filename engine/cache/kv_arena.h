@@ -99,11 +99,4 @@ class KvArena {
   SlabId nextSlabId_ = 1;
 };
 
-/// Throws Error kOutOfMemory when a CPU has no `bytes` free: Linux grants more than it has, and
-/// kills the process later. Devices refuse by themselves, so there it does nothing.
-void requireFreeMemory(const kernels::Backend& backend, std::uint64_t bytes);
-
-/// Overwrites backend memory with zeros.
-void zeroMemory(kernels::Backend& backend, std::byte* memory, std::uint64_t bytes);
-
 }  // namespace longhand::engine

@@ -31,6 +31,7 @@
 
 #include "engine/base/memory_ledger.h"
 #include "engine/cache/conversion_cost.h"
+#include "engine/cache/kv_bytes.h"
 #include "engine/cache/kv_cache_config.h"
 #include "kernels/backend.h"
 
@@ -144,13 +145,5 @@ class KvCache {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// Bytes of a cache that holds `tokens` tokens, by category: what reserve(tokens) allocates, with
-/// `chunkTokens` as in reserve.
-MemoryUse kvCacheUse(const KvCacheConfig& config, const kernels::AttentionShape& shape,
-                     std::int64_t nLayers, std::int64_t tokens, std::int64_t chunkTokens = 1);
-/// The most that beginChunk allocates until the chunk ends.
-std::uint64_t kvUndoBytes(const KvCacheConfig& config, const kernels::AttentionShape& shape,
-                          std::int64_t nLayers);
 
 }  // namespace longhand::engine

@@ -7,6 +7,8 @@
 
 namespace longhand::engine {
 
+inline constexpr std::int64_t kMaxContextLength = std::int64_t{1} << 30U;  // keeps bytes in 64 bits
+
 struct KvCacheConfig {
   int keyNbits = 4;                   // 16, 8, 4 or 2
   int valueNbits = 4;                 // 16, 8, 4 or 2

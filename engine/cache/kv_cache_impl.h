@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/cache/kv_arena.h"
+#include "engine/cache/kv_bytes.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/cache/kv_schedule.h"
 
@@ -102,21 +103,5 @@ struct KvCache::Impl {
   std::int64_t skippedPages = 0;  // of the chunk: due, but behind the window already
   BackendBuffer undo;             // residuals that the chunk overwrites, [nLayers][keys, values]
 };
-
-/// Keys, or values, of `tokens` exact tokens of one layer.
-std::uint64_t exactBytes(kernels::DataType type, const kernels::AttentionShape& shape,
-                         std::int64_t tokens);
-std::int64_t ringCapacityOf(const KvCacheConfig& config);
-std::uint64_t pageTableBytes(std::int64_t nLayers, std::int64_t nPagesPerLayer);
-/// Bytes of one layer's memory for exact tokens: of the config, and of given capacities.
-std::uint64_t exactLayerBytes(const KvCacheConfig& config, const kernels::AttentionShape& shape);
-std::uint64_t exactLayerBytes(kernels::DataType type, const kernels::AttentionShape& shape,
-                              std::int64_t sinkCapacity, std::int64_t ringCapacity);
-
-/// `nPagesPerLayer` pages in each layer, by format.
-std::vector<PageDemand> pageDemands(const KvCacheConfig& config, std::int64_t nLayers,
-                                    std::int64_t nPagesPerLayer);
-void addDemand(std::vector<PageDemand>& demands, const kernels::PageFormat& format,
-               std::int64_t nPages);
 
 }  // namespace longhand::engine

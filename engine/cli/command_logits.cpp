@@ -9,7 +9,7 @@
 #include "engine/cli/options.h"
 #include "engine/cli/output.h"
 #include "engine/cli/prompt_options.h"
-#include "engine/perplexity.h"
+#include "engine/log_likelihood.h"
 
 #include <nlohmann/json.hpp>
 

@@ -63,10 +63,6 @@ std::vector<float> downloadRows(kernels::Backend& backend, const MatrixView& row
 
 }  // namespace
 
-kernels::AttentionShape attentionShape(const ModelConfig& config) {
-  return {config.nHeads, config.nKvHeads, config.headDim};
-}
-
 Llama::Llama(kernels::Backend& backend, MemoryLedger& ledger, const Model& model,
              const ModelConfig& config)
     : backend_(backend),

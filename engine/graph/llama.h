@@ -74,6 +74,4 @@ class Llama {
   std::optional<LlamaWorkspace> workspace_;  // kept for the next chunk of the same shape
 };
 
-kernels::AttentionShape attentionShape(const ModelConfig& config);
-
 }  // namespace longhand::engine

@@ -373,4 +373,8 @@ ModelConfig shapeConfig(const std::string& shape) {
               "Choose one of: " + names + ".");
 }
 
+kernels::AttentionShape attentionShape(const ModelConfig& config) {
+  return {config.nHeads, config.nKvHeads, config.headDim};
+}
+
 }  // namespace longhand::engine

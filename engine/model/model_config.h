@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kv_types.h"
+
 namespace longhand::engine {
 
 enum class RopeScaling { kNone, kLinear, kDynamic, kYarn };
@@ -52,5 +54,8 @@ ModelConfig parseModelConfig(const std::string& json, const std::string& name);
 /// Dimensions of a well-known model: "llama-2-7b", "llama-2-13b" or "tinyllama-1.1b". Throws
 /// kInvalidArgument with the list of names.
 ModelConfig shapeConfig(const std::string& shape);
+
+/// What attention is told of the model.
+kernels::AttentionShape attentionShape(const ModelConfig& config);
 
 }  // namespace longhand::engine

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "engine/cache/kv_cache.h"
-#include "engine/engine.h"
 #include "engine/graph/llama.h"
+#include "engine/session/prefill_progress.h"
 #include "engine/session/session_file.h"
 #include "engine/session/step_cost.h"
 
@@ -20,7 +20,6 @@ namespace longhand::engine {
 
 /// Throws Error kInvalidArgument unless 1 <= tokens <= kMaxContextLength.
 void requireContextLength(std::int64_t tokens);
-inline constexpr std::int64_t kMaxContextLength = std::int64_t{1} << 30U;  // keeps bytes in 64 bits
 
 /// What any thread may read while a session works.
 struct SessionCounts {

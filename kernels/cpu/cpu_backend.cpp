@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_path.h"
 #include "kernels/cpu/kv/kv_store.h"
 #include "kernels/cpu/probe/machine_probe.h"
+#include "kernels/cpu/weights/cpu_kernels.h"
 #include "kernels/cpu/weights/matmul.h"
 #include "kernels/host_backend.h"
 #include "kernels/reference/reference_kv.h"

@@ -2,21 +2,13 @@
 // The CPU backend: SIMD chosen at run time (portable, AVX2, AVX-512, AVX-512 VNNI, AVX-512
 // BF16), work split over threads.
 
+#include <cstdint>
 #include <memory>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu_path.h"
 
 namespace longhand::kernels {
-
-enum class CpuPath : std::uint8_t {
-  kAuto,
-  kPortable,
-  kAvx2,
-  kAvxVnni,
-  kAvx512,
-  kAvx512Vnni,
-  kAvx512Bf16
-};
 
 /// NF4 and int8 weights with longer rows are multiplied in 8-bit integers where the instruction set
 /// has them. A model of shorter ones fits into the processor's cache, so integers would save little
@@ -28,9 +20,6 @@ struct CpuOptions {
   CpuPath path = CpuPath::kAuto;  // forced for tests; kAuto takes the best the machine has
   std::int64_t longestFloatRow = kLongestFloatRow;  // 0 in tests of integer products
 };
-
-/// True when this machine can run the path.
-bool isSupported(CpuPath path);
 
 /// Never returns nullptr. A path the machine lacks falls back to the next simpler one, which
 /// description() names.

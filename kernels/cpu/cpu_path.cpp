@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu_path.h"
 
+#include "kernels/cpu/weights/cpu_kernels.h"
+
 #ifdef LONGHAND_X86_KERNELS
 #include <cpuid.h>
 #endif

@@ -2,6 +2,7 @@
 
 #include <QTest>
 
+#include "engine/log_likelihood.h"
 #include "tests/engine/engine_harness.h"
 
 namespace longhand {

@@ -4,7 +4,7 @@
 
 #include <QString>
 
-#include "ui/markdown/markdown_blocks.h"
+#include "ui/markdown/markdown_types.h"
 
 namespace longhand::ui {
 

@@ -7,7 +7,7 @@
 #include <QChar>
 #include <QString>
 
-#include "ui/markdown/markdown_blocks.h"
+#include "ui/markdown/markdown_types.h"
 
 namespace longhand::ui {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/base/thread_pool.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_path.h"
 #include "kernels/machine_rates.h"
 
 namespace longhand::kernels {

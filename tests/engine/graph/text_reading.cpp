@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/perplexity.h"
+#include "engine/log_likelihood.h"
 
 namespace longhand::tests {
 
