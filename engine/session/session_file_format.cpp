@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "engine/base/error.h"
-#include "engine/session/session.h"
 #include "kernels/page_layout.h"
 
 namespace longhand::engine {

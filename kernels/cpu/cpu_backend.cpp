@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "kernels/cpu/base/core_count.h"
+#include "kernels/cpu/base/cpu_path.h"
 #include "kernels/cpu/base/thread_pool.h"
-#include "kernels/cpu/cpu_path.h"
 #include "kernels/cpu/kv/kv_store.h"
 #include "kernels/cpu/probe/machine_probe.h"
 #include "kernels/cpu/weights/cpu_kernels.h"

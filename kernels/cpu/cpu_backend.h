@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/base/cpu_path.h"
 
 namespace longhand::kernels {
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/base/cpu_path.h"
 #include "kernels/cpu/base/thread_pool.h"
-#include "kernels/cpu/cpu_path.h"
 #include "kernels/cpu/kv/kv_kernels.h"
 #include "kernels/kv_types.h"
 #include "kernels/page_layout.h"

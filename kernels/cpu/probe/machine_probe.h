@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/base/cpu_path.h"
 #include "kernels/cpu/base/thread_pool.h"
-#include "kernels/cpu/cpu_path.h"
 #include "kernels/machine_rates.h"
 
 namespace longhand::kernels {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/base/cpu_path.h"
 #include "kernels/cpu/weights/int8_kernels.h"
 #include "kernels/cpu/weights/int8_matvec_kernels.h"
 #include "kernels/types.h"
@@ -115,5 +116,8 @@ const CpuKernels& avx2Kernels();        // needs AVX2, FMA, F16C
 const CpuKernels& avx512Kernels();      // needs AVX-512 F, BW, DQ, VL and what AVX2 needs
 const CpuKernels& avx512VnniKernels();  // needs AVX-512 VNNI and what AVX-512 needs
 #endif
+
+/// The kernels of a path that isSupported() and is not kAuto.
+const CpuKernels& kernelsFor(CpuPath path);
 
 }  // namespace longhand::kernels

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/base/cpu_path.h"
 #include "kernels/cpu/kv/kv_store.h"
 #include "kernels/half.h"
 #include "kernels/page_layout.h"

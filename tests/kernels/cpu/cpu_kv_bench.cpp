@@ -11,7 +11,7 @@
 
 #include <QtTest>
 
-#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/base/cpu_path.h"
 #include "kernels/cpu/kv/kv_store.h"
 #include "kernels/cpu/probe/machine_probe.h"
 #include "kernels/page_layout.h"

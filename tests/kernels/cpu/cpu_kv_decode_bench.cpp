@@ -15,7 +15,7 @@
 
 #include <QtTest>
 
-#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/base/cpu_path.h"
 #include "kernels/cpu/kv/kv_store.h"
 #include "kernels/host_memory.h"
 #include "kernels/page_layout.h"

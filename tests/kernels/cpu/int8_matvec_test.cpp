@@ -10,8 +10,9 @@
 
 #include <QtTest>
 
-#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/base/cpu_path.h"
 #include "kernels/cpu/weights/byte_codebook.h"
+#include "kernels/cpu/weights/cpu_kernels.h"
 #include "kernels/nf4.h"
 #include "tests/kernels/test_matrix.h"
 

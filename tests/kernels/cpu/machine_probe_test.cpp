@@ -7,7 +7,7 @@
 
 #include <QTest>
 
-#include "kernels/cpu/cpu_path.h"
+#include "kernels/cpu/base/cpu_path.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/test_backends.h"
 

@@ -5,8 +5,6 @@
 
 namespace longhand::kernels {
 
-struct CpuKernels;
-
 enum class CpuPath : std::uint8_t {
   kAuto,
   kPortable,
@@ -22,8 +20,5 @@ bool isSupported(CpuPath path);
 
 /// `wanted` or, where the machine lacks it, the best simpler one. Never kAuto.
 CpuPath resolvePath(CpuPath wanted);
-
-/// The kernels of a path that isSupported() and is not kAuto.
-const CpuKernels& kernelsFor(CpuPath path);
 
 }  // namespace longhand::kernels

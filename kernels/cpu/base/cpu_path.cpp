@@ -1,6 +1,4 @@
-#include "kernels/cpu/cpu_path.h"
-
-#include "kernels/cpu/weights/cpu_kernels.h"
+#include "kernels/cpu/base/cpu_path.h"
 
 #ifdef LONGHAND_X86_KERNELS
 #include <cpuid.h>
@@ -59,36 +57,9 @@ bool isSupported(CpuPath path) {
   return false;
 }
 
-const CpuKernels& kernelsFor(CpuPath path) {
-  if (path == CpuPath::kAvx512Bf16) {  // BF16 serves attention; weights take VNNI
-    static const CpuKernels kKernels = [] {
-      CpuKernels kernels = avx512VnniKernels();
-      kernels.name = "AVX-512 BF16";
-      return kernels;
-    }();
-    return kKernels;
-  }
-  if (path == CpuPath::kAvx512Vnni) return avx512VnniKernels();
-  if (path == CpuPath::kAvx512) return avx512Kernels();
-  if (path == CpuPath::kAvxVnni) {
-    static const CpuKernels kKernels = [] {
-      CpuKernels kernels = avx2Kernels();
-      kernels.name = "AVX-VNNI";
-      kernels.int8 = &avxVnniInt8Kernels();
-      kernels.int8Matvec = &avxVnniInt8MatvecKernels();
-      return kernels;
-    }();
-    return kKernels;
-  }
-  if (path == CpuPath::kAvx2) return avx2Kernels();
-  return portableKernels();
-}
-
 #else
 
 bool isSupported(CpuPath path) { return path == CpuPath::kAuto || path == CpuPath::kPortable; }
-
-const CpuKernels& kernelsFor(CpuPath) { return portableKernels(); }
 
 #endif
 
