@@ -1,5 +1,5 @@
 # The one list of what Longhand needs from the system, and the functions that install and build.
-# Sourced by run.sh, test.sh and .ci/run; POSIX sh.
+# Sourced by run.sh, tests/run.sh and .ci/run; POSIX sh.
 # shellcheck shell=sh disable=SC2034
 
 # To build and run the window and the terminal program (names of Debian 12 and Ubuntu 24.04).
@@ -8,6 +8,9 @@ longhand_packages="
   qt6-base-dev qt6-pdf-dev libqt6sql6-sqlite libgl-dev libegl1
   libsentencepiece-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libmd4c-dev libuchardet-dev
   fonts-noto-core fonts-noto-mono fonts-noto-cjk fonts-noto-color-emoji"
+
+# What the tests need besides.
+longhand_test_packages="python3"
 
 say() { printf 'longhand: %s\n' "$*"; }
 fail() { printf 'longhand: %s\n' "$*" >&2; exit 1; }

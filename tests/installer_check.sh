@@ -25,7 +25,7 @@ play() {
 
 # ask_cmake CALL: what a function of cuda_toolkit.cmake leaves in `answer`.
 ask_cmake() {
-  printf 'set(CMAKE_BINARY_DIR "%s")\ninclude("%s/resources/cmake/cuda_toolkit.cmake")\n%s\nmessage("${answer}")\n' \
+  printf 'set(CMAKE_BINARY_DIR "%s")\ninclude("%s/cmake/cuda_toolkit.cmake")\n%s\nmessage("${answer}")\n' \
     "$work" "$source_folder" "$1" >"$work/ask.cmake"
   env PATH="$work/bin:$PATH" cmake -P "$work/ask.cmake" 2>&1
 }
