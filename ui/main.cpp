@@ -121,7 +121,10 @@ int runWindow(const ui::CommandLine& options, const QString& dataFolder) {
 
   ui::OpeningJob job(*controller, window, {options.documentPath, options.question}, nullptr);
   QObject::connect(&job, &ui::OpeningJob::finished, &window, [&] {
-    if (!options.page.isEmpty()) window.showRightPage(options.page == "settings"_L1, true);
+    if (!options.page.isEmpty()) {
+      window.showRightPage(options.page == "settings"_L1 ? ui::RightPane::Page::kSettings
+                                                         : ui::RightPane::Page::kDocument);
+    }
     if (isScreenshot) saveScreenshot(window, options.screenshotPath);
   });
   QObject::connect(&job, &ui::OpeningJob::failed, &window, [&](const QString& line) {

@@ -138,9 +138,9 @@ void MainWindow::connectActions() {
   connect(actions_->openModel, &QAction::triggered, this, &MainWindow::chooseModel);
   connect(actions_->sidebar, &QAction::toggled, this, &MainWindow::showSidebar);
   connect(actions_->documentPane, &QAction::triggered, this,
-          [this](bool isShown) { showRightPage(false, isShown); });
+          [this](bool isShown) { toggleRightPage(RightPane::Page::kDocument, isShown); });
   connect(actions_->settings, &QAction::triggered, this,
-          [this](bool isShown) { showRightPage(true, isShown); });
+          [this](bool isShown) { toggleRightPage(RightPane::Page::kSettings, isShown); });
   connect(actions_->dark, &QAction::toggled, this,
           [this](bool isDark) { setTheme(isDark ? ThemeKind::kDark : ThemeKind::kLight); });
   connect(actions_->checkQuality, &QAction::triggered, qualityPresenter_, &QualityPresenter::check);
@@ -150,8 +150,7 @@ void MainWindow::connectActions() {
   connect(actions_->models, &QMenu::aboutToShow, this, &MainWindow::fillModelsMenu);
   connect(actions_, &WindowActions::presetNumberChosen, presetSwitcher_,
           &PresetSwitcher::askNumber);
-  connect(rightPane_, &RightPane::pageChanged, this,
-          [this] { showRightPage(rightPane_->page() == RightPane::Page::kSettings, true); });
+  connect(rightPane_, &RightPane::pageChanged, this, [this] { showRightPage(rightPane_->page()); });
 }
 
 void MainWindow::connectParts() {
@@ -160,7 +159,7 @@ void MainWindow::connectParts() {
   connect(topBar_, &TopBar::modelHelpRequested, this, &MainWindow::showModelHelp);
   connect(presetSwitcher_, &PresetSwitcher::cancelled, topBar_, &TopBar::resetPreset);
   connect(presetSwitcher_, &PresetSwitcher::customWanted, this,
-          [this] { showRightPage(true, true); });
+          [this] { showRightPage(RightPane::Page::kSettings); });
 
   connect(sidebar_, &Sidebar::chatAboutToChange, chatPresenter_, &ChatPresenter::saveDraft);
   connect(sidebar_, &Sidebar::messageChosen, chatPresenter_, &ChatPresenter::showMessage);
@@ -181,12 +180,12 @@ void MainWindow::connectParts() {
   connect(&chatPane_->transcript(), &TranscriptView::copied, statusLine_, &StatusLine::showBriefly);
 
   connect(statusLine_, &StatusLine::deviceReasonWanted, this, [this] {
-    showRightPage(true, true);
+    showRightPage(RightPane::Page::kSettings);
     rightPane_->settingsPanel().showDevice();
   });
   connect(documentPresenter_, &DocumentPresenter::panelWanted, this, [this] {
     chatPane_->errorBar().dismiss();
-    showRightPage(false, true);
+    showRightPage(RightPane::Page::kDocument);
   });
   connect(documentPresenter_, &DocumentPresenter::qualityCheckRequested, qualityPresenter_,
           &QualityPresenter::check);
@@ -280,21 +279,34 @@ void MainWindow::fillModelsMenu() {
   }
 }
 
-void MainWindow::showRightPage(bool isSettings, bool isShown) {
-  if (isShown) {
-    rightPane_->showPage(isSettings ? RightPane::Page::kSettings : RightPane::Page::kDocument);
-  }
-  rightPane_->setVisible(isShown);
+void MainWindow::showRightPage(RightPane::Page page) {
+  rightPane_->showPage(page);
+  rightPane_->show();
   fitPanes();
-  actions_->settings->setChecked(isShown && isSettings);
-  actions_->documentPane->setChecked(isShown && !isSettings);
+  actions_->settings->setChecked(page == RightPane::Page::kSettings);
+  actions_->documentPane->setChecked(page == RightPane::Page::kDocument);
+}
+
+void MainWindow::hideRightPane() {
+  rightPane_->hide();
+  fitPanes();
+  actions_->settings->setChecked(false);
+  actions_->documentPane->setChecked(false);
+}
+
+void MainWindow::toggleRightPage(RightPane::Page page, bool isShown) {
+  if (isShown) {
+    showRightPage(page);
+  } else {
+    hideRightPane();
+  }
 }
 
 void MainWindow::showSidebar(bool isShown) {
   sidebarGaveWay_ = false;
   sidebar_->setVisible(isShown);
   // Whoever asks for the sidebar gets it.
-  if (isShown && width() < kLeastWidthForThree) showRightPage(false, false);
+  if (isShown && width() < kLeastWidthForThree) hideRightPane();
 }
 
 void MainWindow::fitPanes() {
@@ -344,7 +356,8 @@ void MainWindow::restoreLayout(const WindowLayout& layout) {
   splitter_->setHandleWidth(1);  // restoreState brings back the width it was saved with
   actions_->sidebar->setChecked(layout.showsSidebar);
   sidebar_->setVisible(layout.showsSidebar);
-  showRightPage(layout.showsSettings, layout.showsRightPane);
+  toggleRightPage(layout.showsSettings ? RightPane::Page::kSettings : RightPane::Page::kDocument,
+                  layout.showsRightPane);
 }
 
 void MainWindow::saveLayout() {

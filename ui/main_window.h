@@ -7,6 +7,7 @@
 #include <QMainWindow>
 
 #include "engine/base/memory_ledger.h"
+#include "ui/right_pane.h"
 #include "ui/style/theme.h"
 
 class QSplitter;
@@ -23,7 +24,6 @@ class DocumentPresenter;
 class MemoryStrip;
 class PresetSwitcher;
 class QualityPresenter;
-class RightPane;
 class Sidebar;
 class StatusLine;
 class TopBar;
@@ -52,8 +52,9 @@ class MainWindow final : public QMainWindow {
   void newChat();
   /// Puts a question into the composer, below what is written there already.
   void writeQuestion(const QString& text);
-  /// Shows or hides the right side, with its settings or its document page.
-  void showRightPage(bool isSettings, bool isShown);
+  /// Shows the right side with one of its pages.
+  void showRightPage(RightPane::Page page);
+  void hideRightPane();
 
  protected:
   void closeEvent(QCloseEvent* event) override;
@@ -72,6 +73,7 @@ class MainWindow final : public QMainWindow {
   void fillModelsMenu();
   void showModelHelp();
   void showAbout();
+  void toggleRightPage(RightPane::Page page, bool isShown);
   void showSidebar(bool isShown);
   /// Of sidebar, chat and right side, a narrow window has room for two: the sidebar goes, and comes
   /// back with the room.

@@ -239,7 +239,7 @@ void ChatPresenter::changeMessage(qint64 id, const QString& text, app::MessageSt
     if (text.isEmpty()) return;
     TranscriptMessage grown = transcript.message(index);
     grown.text = text;
-    grown.state = MessageState::kStreaming;
+    grown.state = TranscriptState::kStreaming;
     grown.progress = -1;  // the reading is over
     if (rateMessage_ != id) {
       rateMessage_ = id;
@@ -279,7 +279,7 @@ void ChatPresenter::showReading(const engine::PrefillProgress& progress) {
     if (index < 0) return;
     TranscriptMessage waiting = pane_.transcript().message(index);
     if (!waiting.text.isEmpty()) return;
-    waiting.state = MessageState::kWaiting;
+    waiting.state = TranscriptState::kWaiting;
     waiting.progress = readingShare(progress);
     waiting.footer = readingFooter(progress);
     pane_.transcript().updateMessage(waiting);

@@ -77,6 +77,16 @@ Composer::Composer(const Theme& theme, QWidget* parent)
   hint_->setTextFormat(Qt::PlainText);
   hint_->setWordWrap(true);
 
+  makeLayout();
+  connectParts();
+  editBar_->hide();
+  setContextUse(0, 0, 0);
+  setTheme(theme);
+}
+
+Composer::~Composer() = default;
+
+void Composer::makeLayout() {
   auto* editRow = new QHBoxLayout(editBar_);
   editRow->setContentsMargins(6, 0, 0, 0);
   editRow->addWidget(editLabel_, 1);
@@ -101,12 +111,14 @@ Composer::Composer(const Theme& theme, QWidget* parent)
   below->addWidget(hint_);
   below->addWidget(meter_);
   all->addLayout(below);
+}
 
+void Composer::connectParts() {
   connect(edit_, &ComposerEdit::enterPressed, this, &Composer::send);
   connect(edit_, &ComposerEdit::escapePressed, this, [this] {
-    if (generating_) {
+    if (isGenerating_) {
       emit stopRequested();
-    } else if (editing_) {
+    } else if (isEditing_) {
       emit editCancelled();
     } else {
       emit escapePressed();
@@ -118,7 +130,7 @@ Composer::Composer(const Theme& theme, QWidget* parent)
     emit textChanged();
   });
   connect(sendButton_, &QToolButton::clicked, this, [this] {
-    if (generating_) {
+    if (isGenerating_) {
       emit stopRequested();
     } else {
       send();
@@ -126,12 +138,7 @@ Composer::Composer(const Theme& theme, QWidget* parent)
   });
   connect(attachButton_, &QToolButton::clicked, this, &Composer::attachRequested);
   connect(editCancel_, &QToolButton::clicked, this, &Composer::editCancelled);
-  editBar_->hide();
-  setContextUse(0, 0, 0);
-  setTheme(theme);
 }
-
-Composer::~Composer() = default;
 
 void Composer::setTheme(const Theme& theme) {
   theme_ = theme;
@@ -164,7 +171,7 @@ void Composer::setText(const QString& text) {
 void Composer::setPlaceholderText(const QString& text) { edit_->setPlaceholderText(text); }
 
 void Composer::setGenerating(bool generating) {
-  generating_ = generating;
+  isGenerating_ = generating;
   updateState();
 }
 
@@ -179,7 +186,7 @@ void Composer::setContextUse(qint64 usedTokens, qint64 contextLength, qint64 tra
 }
 
 void Composer::accepted() {
-  sending_ = false;
+  isSending_ = false;
   const QString now = edit_->toPlainText().trimmed();
   const QString sent = std::exchange(sentText_, QString());
   if (!sent.isEmpty() && now.startsWith(sent)) setText(now.mid(sent.size()).trimmed());
@@ -187,22 +194,22 @@ void Composer::accepted() {
 }
 
 void Composer::rejected(const QString& reason) {
-  sending_ = false;
+  isSending_ = false;
   sentText_.clear();
   failure_ = reason;
   updateState();
 }
 
 void Composer::setEditing(bool editing) {
-  editing_ = editing;
+  isEditing_ = editing;
   editBar_->setVisible(editing);
   updateGeometry();
 }
 
 void Composer::send() {
   const QString text = edit_->toPlainText().trimmed();
-  if (generating_ || sending_ || !disabledReason_.isEmpty() || text.isEmpty()) return;
-  sending_ = true;
+  if (isGenerating_ || isSending_ || !disabledReason_.isEmpty() || text.isEmpty()) return;
+  isSending_ = true;
   sentText_ = text;
   updateState();
   emit sendRequested(text);
@@ -211,16 +218,16 @@ void Composer::send() {
 void Composer::updateState() {
   const ThemeColors& c = theme_.colors;
   const bool ready =
-      disabledReason_.isEmpty() && !sending_ && !edit_->toPlainText().trimmed().isEmpty();
-  sendButton_->setEnabled(generating_ || ready);
-  sendButton_->setIcon(generating_ ? makeIcon(IconKind::kStop, c.surface)
-                                   : makeIcon(IconKind::kSend, c.accentText, c.textDisabled));
-  const QColor back = generating_ ? c.text : c.accent;
+      disabledReason_.isEmpty() && !isSending_ && !edit_->toPlainText().trimmed().isEmpty();
+  sendButton_->setEnabled(isGenerating_ || ready);
+  sendButton_->setIcon(isGenerating_ ? makeIcon(IconKind::kStop, c.surface)
+                                     : makeIcon(IconKind::kSend, c.accentText, c.textDisabled));
+  const QColor back = isGenerating_ ? c.text : c.accent;
   QColor hover = back;
   hover = hover.darker(112);
   sendButton_->setStyleSheet(roundButtonStyle(back, hover, c.hover));
-  sendButton_->setToolTip(generating_ ? tr("Stop (Esc)") : tr("Send (Enter)"));
-  sendButton_->setAccessibleName(generating_ ? tr("Stop") : tr("Send"));
+  sendButton_->setToolTip(isGenerating_ ? tr("Stop (Esc)") : tr("Send (Enter)"));
+  sendButton_->setAccessibleName(isGenerating_ ? tr("Stop") : tr("Send"));
 
   const QString& hint = failure_.isEmpty() ? disabledReason_ : failure_;
   hint_->setText(hint);
@@ -234,18 +241,18 @@ void Composer::updateState() {
 // --- Dropped files ------------------------------------------------------------------------------
 
 void Composer::dragEnterEvent(QDragEnterEvent* event) {
-  dropping_ = !droppedFiles(event->mimeData()).isEmpty();
-  if (dropping_ || event->mimeData()->hasText()) event->acceptProposedAction();
+  isDropping_ = !droppedFiles(event->mimeData()).isEmpty();
+  if (isDropping_ || event->mimeData()->hasText()) event->acceptProposedAction();
   update();
 }
 
 void Composer::dragLeaveEvent(QDragLeaveEvent*) {
-  dropping_ = false;
+  isDropping_ = false;
   update();
 }
 
 void Composer::dropEvent(QDropEvent* event) {
-  dropping_ = false;
+  isDropping_ = false;
   update();
   const QStringList files = droppedFiles(event->mimeData());
   if (files.isEmpty() && event->mimeData()->hasText()) {
@@ -261,7 +268,8 @@ void Composer::paintEvent(QPaintEvent*) {
   const int bottom = std::max(sendButton_->geometry().bottom(), edit_->geometry().bottom());
   const QRectF frame(0.5, 0.5, width() - 1.0, bottom + kMargin);
   painter.setBrush(theme_.colors.raised);
-  painter.setPen(QPen(dropping_ ? theme_.colors.accent : theme_.colors.border, dropping_ ? 2 : 1));
+  painter.setPen(
+      QPen(isDropping_ ? theme_.colors.accent : theme_.colors.border, isDropping_ ? 2 : 1));
   painter.drawRoundedRect(frame, 20, 20);
 }
 

@@ -39,7 +39,6 @@ class Composer final : public QWidget {
 
   /// While true, the button and Esc stop, and Enter does nothing; writing goes on.
   void setGenerating(bool generating);
-  bool isGenerating() const { return generating_; }
 
   /// A sentence why nothing can be sent now ("Load a model first."); empty: sending is possible.
   void setDisabledReason(const QString& reason);
@@ -57,7 +56,7 @@ class Composer final : public QWidget {
 
   /// "Edit message" mode: shows a line with a cancel button; cancelled by Esc or the button.
   void setEditing(bool editing);
-  bool isEditing() const { return editing_; }
+  bool isEditing() const { return isEditing_; }
 
  signals:
   void sendRequested(const QString& text);  // never blank; outer white space removed
@@ -75,6 +74,8 @@ class Composer final : public QWidget {
   void paintEvent(QPaintEvent* event) override;
 
  private:
+  void makeLayout();
+  void connectParts();
   void send();
   void updateState();
 
@@ -90,10 +91,10 @@ class Composer final : public QWidget {
   QString disabledReason_;
   QString failure_;
   QString sentText_;  // from sendRequested() to accepted() or rejected()
-  bool generating_ = false;
-  bool sending_ = false;
-  bool editing_ = false;
-  bool dropping_ = false;
+  bool isGenerating_ = false;
+  bool isSending_ = false;
+  bool isEditing_ = false;
+  bool isDropping_ = false;
 };
 
 }  // namespace longhand::ui

@@ -54,7 +54,7 @@ void ComposerEdit::resizeEvent(QResizeEvent* event) {
 
 void ComposerEdit::keyPressEvent(QKeyEvent* event) {
   const bool enter = event->key() == Qt::Key_Return || event->key() == Qt::Key_Enter;
-  if (enter && !composing_) {
+  if (enter && !isComposing_) {
     if (event->modifiers().testFlag(Qt::ShiftModifier)) {
       textCursor().insertText(QStringLiteral("\n"));
       ensureCursorVisible();
@@ -63,7 +63,7 @@ void ComposerEdit::keyPressEvent(QKeyEvent* event) {
     }
     return;
   }
-  if (event->key() == Qt::Key_Escape && !composing_) {
+  if (event->key() == Qt::Key_Escape && !isComposing_) {
     emit escapePressed();
     return;
   }
@@ -71,7 +71,7 @@ void ComposerEdit::keyPressEvent(QKeyEvent* event) {
 }
 
 void ComposerEdit::inputMethodEvent(QInputMethodEvent* event) {
-  composing_ = !event->preeditString().isEmpty();
+  isComposing_ = !event->preeditString().isEmpty();
   QPlainTextEdit::inputMethodEvent(event);
 }
 

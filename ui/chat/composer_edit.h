@@ -29,7 +29,7 @@ class ComposerEdit final : public QPlainTextEdit {
  private:
   void fitHeight();
 
-  bool composing_ = false;  // an input method holds text that is not committed yet
+  bool isComposing_ = false;  // an input method holds text that is not committed yet
 };
 
 }  // namespace longhand::ui

@@ -22,7 +22,7 @@ quint64 hashRuns(const MarkdownRuns& runs, std::size_t seed) {
 
 quint64 hashBlock(const MarkdownBlock& block) {
   std::size_t hash = static_cast<std::size_t>(block.kind) * 64 +
-                     static_cast<std::size_t>(block.level) * 8 + (block.tight ? 1U : 0U) +
+                     static_cast<std::size_t>(block.level) * 8 + (block.isTight ? 1U : 0U) +
                      (block.firstLine ? 2U : 0U) + (block.lastLine ? 4U : 0U) +
                      (block.continues ? 1024U : 0U);
   hash = qHash(block.containers, hash);
@@ -111,7 +111,7 @@ bool MarkdownBlockList::push(MarkdownBlock block) {
     piece.runs = std::move(pieces[i]);
     if (i > 0) {
       piece.continues = true;
-      piece.tight = true;
+      piece.isTight = true;
       piece.marker.clear();
       piece.firstLine = false;
     }

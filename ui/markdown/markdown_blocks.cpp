@@ -193,7 +193,7 @@ class Builder {
   struct List {
     bool ordered = false;
     unsigned number = 0;
-    bool tight = true;
+    bool isTight = true;
     char delimiter = '.';
     bool started = false;
   };
@@ -243,7 +243,7 @@ class Builder {
     } else {
       marker_ = QChar(kBulletMarker);
     }
-    itemTight_ = list.tight && (list.started || lists_.size() > 1);
+    itemTight_ = list.isTight && (list.started || lists_.size() > 1);
     list.started = true;
     containers_.push_back('l');
   }
@@ -274,7 +274,7 @@ class Builder {
       line.firstLine = i == 0;
       line.lastLine = i + 1 == lines.size();
       if (i > 0) {
-        line.tight = true;
+        line.isTight = true;
         line.marker.clear();
         line.language.clear();
       }
@@ -313,7 +313,7 @@ class Builder {
     leaf_.kind = kind;
     leaf_.containers = containers_.left(kMaxContainers);
     leaf_.marker = std::exchange(marker_, {});
-    leaf_.tight = !leaf_.marker.isEmpty() && itemTight_;
+    leaf_.isTight = !leaf_.marker.isEmpty() && itemTight_;
     open_ = true;
   }
 
@@ -402,7 +402,7 @@ MarkdownBlocks parsePlainText(const QString& text) {
   MarkdownBlockList list;
   for (const QString& line : text.split(QLatin1Char('\n'))) {
     MarkdownBlock block;
-    block.tight = true;
+    block.isTight = true;
     QString clean = line;
     if (clean.endsWith(QLatin1Char('\r'))) clean.chop(1);
     appendMarkdownRun(block.runs, sanitizedMarkdown(clean), MarkdownRun::kPlain, {});

@@ -10,7 +10,7 @@
 #include <QTextLayout>
 #include <QTextTable>
 
-#include "ui/markdown/markdown_document_p.h"
+#include "ui/markdown/markdown_document_marks.h"
 
 namespace longhand::ui {
 namespace {
@@ -106,11 +106,11 @@ QTextBlockFormat MarkdownDocument::blockFormat(const MarkdownBlock& block, bool 
     format.setProperty(kContainers, QString::fromLatin1(block.containers));
   }
   if (!block.marker.isEmpty()) format.setProperty(kMarker, block.marker);
-  if (block.tight) format.setProperty(kTight, true);
+  if (block.isTight) format.setProperty(kTight, true);
   if (block.continues) format.setProperty(kContinues, true);
   format.setLeftMargin(indent);
 
-  int above = block.tight ? (block.marker.isEmpty() ? 0 : kTightSpace) : kParagraphSpace;
+  int above = block.isTight ? (block.marker.isEmpty() ? 0 : kTightSpace) : kParagraphSpace;
   switch (block.kind) {
     case MarkdownBlock::Kind::kHeading:
       above = block.level <= 2 ? 22 : 16;

@@ -6,7 +6,7 @@
 #include <QTextLayout>
 
 #include "ui/markdown/markdown_document.h"
-#include "ui/markdown/markdown_document_p.h"
+#include "ui/markdown/markdown_document_marks.h"
 
 namespace longhand::ui {
 

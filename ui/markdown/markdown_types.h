@@ -45,7 +45,7 @@ struct MarkdownBlock {
   int level = 0;           // heading: 1 to 6
   QByteArray containers;   // 'l' list item, 'q' quote, from the outside; at most kMaxContainers
   QString marker;          // of the first block of a list item: "1.", a bullet, or a check box
-  bool tight = false;      // no space above (tight list, next line of code)
+  bool isTight = false;    // no space above (tight list, next line of code)
   bool continues = false;  // goes on where the block before stopped, which was too long for one
   bool firstLine = false;  // code: first and last line of its box
   bool lastLine = false;

@@ -240,10 +240,6 @@ qint64 ConversationList::currentConversation() const {
   return currentIndex().data(ConversationListModel::kConversationIdRole).toLongLong();
 }
 
-void ConversationList::renameCurrent() {
-  if (currentIndex().isValid()) edit(currentIndex());
-}
-
 void ConversationList::choose(const QModelIndex& index) {
   if (!index.isValid()) return;
   emit conversationChosen(index.data(ConversationListModel::kConversationIdRole).toLongLong(),

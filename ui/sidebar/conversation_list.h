@@ -60,7 +60,6 @@ class ConversationList final : public QListView {
   /// Marks a chat as the open one without emitting anything; 0: none.
   void setCurrentConversation(qint64 conversationId);
   qint64 currentConversation() const;
-  void renameCurrent();
 
  signals:
   /// A click, or Enter.

@@ -109,11 +109,6 @@ QPainterPath iconPath(IconKind kind) {
       path.addRoundedRect(QRectF(1.75, 2.75, 12.5, 10.5), 1.5, 1.5);
       addLine(path, {{6.25, 2.75}, {6.25, 13.25}});
       break;
-    case IconKind::kTrash:
-      addLine(path, {{2.5, 4.25}, {13.5, 4.25}});
-      addLine(path, {{6, 4}, {6, 2.25}, {10, 2.25}, {10, 4}});
-      addLine(path, {{4, 4.5}, {4.6, 13.75}, {11.4, 13.75}, {12, 4.5}});
-      break;
     case IconKind::kMore:
       for (const double x : {3.5, 8.0, 12.5}) path.addEllipse(QPointF(x, 8), 1.3, 1.3);
       break;

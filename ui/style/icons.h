@@ -26,7 +26,6 @@ enum class IconKind {
   kAdd,
   kSettings,
   kSidebar,
-  kTrash,
   kMore,
 };
 

@@ -25,18 +25,18 @@ QString stopReasonText(app::MessageState state, const QString& stopReason) {
   return {};
 }
 
-MessageState displayState(const app::Message& message) {
+TranscriptState displayState(const app::Message& message) {
   switch (message.state) {
     case app::MessageState::kComplete:
-      return MessageState::kComplete;
+      return TranscriptState::kComplete;
     case app::MessageState::kStreaming:
-      return message.text.isEmpty() ? MessageState::kWaiting : MessageState::kStreaming;
+      return message.text.isEmpty() ? TranscriptState::kWaiting : TranscriptState::kStreaming;
     case app::MessageState::kStopped:
-      return MessageState::kStopped;
+      return TranscriptState::kStopped;
     case app::MessageState::kFailed:
-      return MessageState::kFailed;
+      return TranscriptState::kFailed;
   }
-  return MessageState::kComplete;
+  return TranscriptState::kComplete;
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ TranscriptMessage displayMessage(const app::Message& message, bool isLast) {
   const bool isAnswer = message.role == app::MessageRole::kAssistant;
   TranscriptMessage result;
   result.id = message.id;
-  result.role = isAnswer ? MessageRole::kAssistant : MessageRole::kUser;
+  result.role = isAnswer ? TranscriptRole::kAssistant : TranscriptRole::kUser;
   result.state = displayState(message);
   result.text = message.text;
   if (isAnswer && message.state != app::MessageState::kStreaming) {
@@ -91,7 +91,7 @@ TranscriptMessage displayMessage(const app::Message& message, bool isLast) {
 TranscriptMessage displayDocument(const app::Document& document) {
   TranscriptMessage result;
   result.id = documentCardId(document.id);
-  result.role = MessageRole::kDocument;
+  result.role = TranscriptRole::kDocument;
   result.title = document.fileName;
   QStringList facts = {formatTokens(document.tokenCount),
                        tr("%1 characters").arg(formatCount(document.text.size()))};

@@ -8,7 +8,7 @@
 #include <QTextOption>
 
 #include "ui/markdown/markdown_document.h"
-#include "ui/transcript/message_item_p.h"
+#include "ui/transcript/message_item_distances.h"
 
 namespace longhand::ui {
 namespace {
@@ -30,8 +30,8 @@ Theme quietTheme(Theme theme) {
   return theme;
 }
 
-bool isQuiet(MessageRole role) {
-  return role == MessageRole::kNotice || role == MessageRole::kDocument;
+bool isQuiet(TranscriptRole role) {
+  return role == TranscriptRole::kNotice || role == TranscriptRole::kDocument;
 }
 
 }  // namespace
@@ -43,9 +43,9 @@ MessageItem::~MessageItem() = default;
 void MessageItem::setMessage(const TranscriptMessage& message) {
   if (message == message_) return;
   const bool sameRole = message.role == message_.role;
-  if (message.text != message_.text || !sameRole) filled_ = false;
+  if (message.text != message_.text || !sameRole) isFilled_ = false;
   message_ = message;
-  measured_ = false;
+  isMeasured_ = false;
   if (!sameRole) dropDocument();
   if (document_ != nullptr) {
     measure();
@@ -58,13 +58,13 @@ void MessageItem::setLayout(const Theme& theme, double columnWidth, bool newThem
   if (newTheme) dropDocument();
   theme_ = theme;
   width_ = columnWidth;
-  measured_ = false;
+  isMeasured_ = false;
   estimate();
 }
 
 void MessageItem::dropDocument() {
   document_.reset();
-  filled_ = false;
+  isFilled_ = false;
 }
 
 void MessageItem::estimate() {
@@ -73,34 +73,34 @@ void MessageItem::estimate() {
   const double lines = static_cast<double>(message_.text.count(QLatin1Char('\n'))) * 0.7 +
                        static_cast<double>(message_.text.size()) / perLine + 1;
   height_ = std::ceil(kSpaceAbove + lines * theme_.textFont.pixelSize() * 1.42 + kFooterHeight +
-                      (message_.role == MessageRole::kDocument ? 40 : 0));
+                      (message_.role == TranscriptRole::kDocument ? 40 : 0));
 }
 
 void MessageItem::fillDocument() {
   if (document_ == nullptr) {
     document_ =
         std::make_unique<MarkdownDocument>(isQuiet(message_.role) ? quietTheme(theme_) : theme_);
-    filled_ = false;
-    if (message_.role == MessageRole::kNotice) {
+    isFilled_ = false;
+    if (message_.role == TranscriptRole::kNotice) {
       QTextOption centered = document_->textDocument()->defaultTextOption();
       centered.setAlignment(Qt::AlignHCenter);
       document_->textDocument()->setDefaultTextOption(centered);
     }
   }
-  if (filled_) return;
-  if (message_.role == MessageRole::kAssistant) {
+  if (isFilled_) return;
+  if (message_.role == TranscriptRole::kAssistant) {
     document_->setMarkdown(message_.text);
   } else {
     document_->setPlainText(message_.text);
   }
-  filled_ = true;
+  isFilled_ = true;
 }
 
 void MessageItem::measure() {
-  if (measured_ && document_ != nullptr) return;
+  if (isMeasured_ && document_ != nullptr) return;
   fillDocument();
   arrange();
-  measured_ = true;
+  isMeasured_ = true;
 }
 
 // --- Geometry -----------------------------------------------------------------------------------
@@ -109,16 +109,16 @@ void MessageItem::arrange() {
   buttons_.clear();
   box_ = footerRect_ = errorRect_ = branchRect_ = progressRect_ = waitingRect_ = QRectF();
   switch (message_.role) {
-    case MessageRole::kUser:
+    case TranscriptRole::kUser:
       arrangeUser();
       break;
-    case MessageRole::kAssistant:
+    case TranscriptRole::kAssistant:
       arrangeAssistant();
       break;
-    case MessageRole::kNotice:
+    case TranscriptRole::kNotice:
       arrangeNotice();
       break;
-    case MessageRole::kDocument:
+    case TranscriptRole::kDocument:
       arrangeCard();
       break;
   }
@@ -142,7 +142,7 @@ void MessageItem::arrangeAssistant() {
   textOrigin_ = QPointF(0, kSpaceAbove);
   double bottom = kSpaceAbove;
   if (!message_.text.isEmpty()) bottom += document_->height();
-  if (message_.state == MessageState::kWaiting) {
+  if (message_.state == TranscriptState::kWaiting) {
     waitingRect_ = QRectF(0, bottom + (message_.text.isEmpty() ? 0 : 8), width_, kWaitingHeight);
     bottom = waitingRect_.bottom();
     if (message_.progress >= 0) {
@@ -187,7 +187,7 @@ void MessageItem::arrangeCard() {
 
 /// Buttons and the footer's line below `top`; returns the item's bottom.
 double MessageItem::arrangeFooter(double top, bool rightAligned) {
-  if (message_.state == MessageState::kFailed && !message_.footer.isEmpty()) {
+  if (message_.state == TranscriptState::kFailed && !message_.footer.isEmpty()) {
     const QFontMetricsF metrics(theme_.controlFont);
     const QRectF wrapped = metrics.boundingRect(QRectF(0, 0, width_, 10000),
                                                 Qt::AlignLeft | Qt::TextWordWrap, message_.footer);
@@ -195,15 +195,15 @@ double MessageItem::arrangeFooter(double top, bool rightAligned) {
     top = errorRect_.bottom() + 4;
   }
   const bool busy =
-      message_.state == MessageState::kWaiting || message_.state == MessageState::kStreaming;
-  if (message_.state == MessageState::kWaiting && message_.branchCount <= 1) return top + 8;
+      message_.state == TranscriptState::kWaiting || message_.state == TranscriptState::kStreaming;
+  if (message_.state == TranscriptState::kWaiting && message_.branchCount <= 1) return top + 8;
 
   std::vector<std::pair<MessagePart, IconKind>> kinds;
   if (!busy && !message_.text.isEmpty()) kinds.emplace_back(MessagePart::kCopy, IconKind::kCopy);
-  if (!busy && message_.role == MessageRole::kUser && message_.canEdit) {
+  if (!busy && message_.role == TranscriptRole::kUser && message_.canEdit) {
     kinds.emplace_back(MessagePart::kEdit, IconKind::kEdit);
   }
-  if (!busy && message_.role == MessageRole::kAssistant && message_.canRetry) {
+  if (!busy && message_.role == TranscriptRole::kAssistant && message_.canRetry) {
     kinds.emplace_back(MessagePart::kRegenerate, IconKind::kRegenerate);
   }
   const double centerY = top + kFooterHeight / 2;
@@ -219,7 +219,7 @@ double MessageItem::arrangeFooter(double top, bool rightAligned) {
     x += kButton;
   }
   if (message_.branchCount > 1) x = arrangeBranches(x, centerY);
-  if (!rightAligned && message_.state != MessageState::kFailed) {
+  if (!rightAligned && message_.state != TranscriptState::kFailed) {
     const double left = buttons_.empty() ? 0 : x + 8;
     footerRect_ = QRectF(left, centerY - kButton / 2, std::max(0.0, width_ - left), kButton);
   }
@@ -286,7 +286,7 @@ QString MessageItem::toolTip(const MessageHit& hit) const {
     case MessagePart::kEdit:
       return tr("Edit and ask again");
     case MessagePart::kRegenerate:
-      return message_.state == MessageState::kFailed ? tr("Try again") : tr("Answer again");
+      return message_.state == TranscriptState::kFailed ? tr("Try again") : tr("Answer again");
     case MessagePart::kPrevious:
       return tr("Earlier version");
     case MessagePart::kNext:
@@ -301,23 +301,23 @@ QString MessageItem::toolTip(const MessageHit& hit) const {
 QString MessageItem::accessibleName() const {
   QString name;
   switch (message_.role) {
-    case MessageRole::kUser:
+    case TranscriptRole::kUser:
       name = tr("You");
       break;
-    case MessageRole::kAssistant:
+    case TranscriptRole::kAssistant:
       name = tr("Answer");
       break;
-    case MessageRole::kNotice:
+    case TranscriptRole::kNotice:
       name = tr("Notice");
       break;
-    case MessageRole::kDocument:
+    case TranscriptRole::kDocument:
       name = tr("Document %1").arg(message_.title);
       break;
   }
-  if (message_.state == MessageState::kWaiting) name += tr(", waiting");
-  if (message_.state == MessageState::kStreaming) name += tr(", being written");
-  if (message_.state == MessageState::kStopped) name += tr(", stopped");
-  if (message_.state == MessageState::kFailed) name += tr(", failed");
+  if (message_.state == TranscriptState::kWaiting) name += tr(", waiting");
+  if (message_.state == TranscriptState::kStreaming) name += tr(", being written");
+  if (message_.state == TranscriptState::kStopped) name += tr(", stopped");
+  if (message_.state == TranscriptState::kFailed) name += tr(", failed");
   if (message_.branchCount > 1) {
     name += tr(", version %1 of %2").arg(message_.branchIndex + 1).arg(message_.branchCount);
   }

@@ -71,7 +71,7 @@ class MessageItem {
   void setLayout(const Theme& theme, double columnWidth, bool newTheme);
   /// Makes sure that the document exists and the height is exact.
   void measure();
-  bool isMeasured() const { return measured_; }
+  bool isMeasured() const { return isMeasured_; }
   /// Exact once measured, and after the document is dropped.
   double height() const { return height_; }
   bool hasDocument() const { return document_ != nullptr; }
@@ -123,8 +123,8 @@ class MessageItem {
   Theme theme_;
   double width_ = 0;
   double height_ = 0;
-  bool measured_ = false;
-  bool filled_ = false;  // the document shows message_.text
+  bool isMeasured_ = false;
+  bool isFilled_ = false;  // the document shows message_.text
 
   std::unique_ptr<MarkdownDocument> document_;
   QRectF box_;  // bubble, card; empty for others

@@ -6,7 +6,7 @@
 
 #include "ui/markdown/markdown_document.h"
 #include "ui/transcript/message_item.h"
-#include "ui/transcript/message_item_p.h"
+#include "ui/transcript/message_item_distances.h"
 
 namespace longhand::ui {
 
@@ -39,11 +39,11 @@ void MessageItem::paint(QPainter& painter, const QRectF& clip,
                         const MessagePaintState& state) const {
   const ThemeColors& colors = theme_.colors;
   painter.setRenderHint(QPainter::Antialiasing);
-  if (message_.role == MessageRole::kUser) {
+  if (message_.role == TranscriptRole::kUser) {
     painter.setPen(Qt::NoPen);
     painter.setBrush(colors.bubble);
     painter.drawRoundedRect(box_, theme_.metrics.radiusLarge, theme_.metrics.radiusLarge);
-  } else if (message_.role == MessageRole::kDocument) {
+  } else if (message_.role == TranscriptRole::kDocument) {
     paintCard(painter);
   }
   if (state.focused) {
@@ -89,15 +89,15 @@ void MessageItem::paintCard(QPainter& painter) const {
 }
 
 bool MessageItem::buttonsVisible(const MessagePaintState& state) const {
-  return message_.role != MessageRole::kUser || state.hovered || state.focused;
+  return message_.role != TranscriptRole::kUser || state.hovered || state.focused;
 }
 
 void MessageItem::paintFooter(QPainter& painter, const MessagePaintState& state) const {
   const ThemeColors& colors = theme_.colors;
   if (!errorRect_.isEmpty()) {
-    const bool failed = message_.state == MessageState::kFailed;
-    painter.setFont(message_.role == MessageRole::kDocument ? theme_.smallFont
-                                                            : theme_.controlFont);
+    const bool failed = message_.state == TranscriptState::kFailed;
+    painter.setFont(message_.role == TranscriptRole::kDocument ? theme_.smallFont
+                                                               : theme_.controlFont);
     painter.setPen(failed ? colors.error : colors.textMuted);
     painter.drawText(errorRect_.adjusted(0, 0, 0, 2), Qt::AlignLeft | Qt::TextWordWrap,
                      message_.footer);

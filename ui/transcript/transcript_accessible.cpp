@@ -55,8 +55,8 @@ class MessageAccessible final : public QAccessibleInterface {
     state.focused = view_->hasFocus() && view_->currentMessage() == id_;
     const QRect local = view_->messageRect(index());
     state.offscreen = local.bottom() < 0 || local.top() > view_->viewport()->height();
-    const MessageState now = view_->message(index()).state;
-    state.busy = now == MessageState::kWaiting || now == MessageState::kStreaming;
+    const TranscriptState now = view_->message(index()).state;
+    state.busy = now == TranscriptState::kWaiting || now == TranscriptState::kStreaming;
     return state;
   }
 

@@ -18,7 +18,7 @@ void TranscriptFind::start(const QString& needle) {
 void TranscriptFind::countMessage(int index, const TranscriptMessage& message) {
   int count = 0;
   if (active()) {
-    const bool markdown = message.role == MessageRole::kAssistant;
+    const bool markdown = message.role == TranscriptRole::kAssistant;
     for (const QString& text :
          blockTexts(markdown ? parseMarkdown(message.text) : parsePlainText(message.text))) {
       count += static_cast<int>(text.count(needle_, Qt::CaseInsensitive));

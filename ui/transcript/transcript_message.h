@@ -6,14 +6,14 @@
 
 namespace longhand::ui {
 
-enum class MessageRole {
+enum class TranscriptRole {
   kUser,       // plain text, in a bubble
   kAssistant,  // Markdown
   kNotice,     // one or two sentences from the program itself
   kDocument,   // a card: `title` is the file, `text` its facts
 };
 
-enum class MessageState {
+enum class TranscriptState {
   kComplete,
   kWaiting,    // nothing generated yet; `progress` and `footer` say how far reading is
   kStreaming,  // text grows
@@ -23,8 +23,8 @@ enum class MessageState {
 
 struct TranscriptMessage {
   qint64 id = 0;  // unique in the view
-  MessageRole role = MessageRole::kUser;
-  MessageState state = MessageState::kComplete;
+  TranscriptRole role = TranscriptRole::kUser;
+  TranscriptState state = TranscriptState::kComplete;
   QString title;          // document: its file name
   QString text;           // what the user or the model wrote
   QString footer;         // "12.3 tokens/s, first token after 0.4 s, stopped by you"

@@ -10,7 +10,7 @@
 #include "ui/markdown/markdown_document.h"
 #include "ui/style/icons.h"
 #include "ui/transcript/transcript_accessible.h"
-#include "ui/transcript/transcript_view_p.h"
+#include "ui/transcript/transcript_view_impl.h"
 
 namespace longhand::ui {
 namespace {
@@ -27,29 +27,29 @@ constexpr int kAnimationMs = 350;
 
 // --- Geometry -----------------------------------------------------------------------------------
 
-MessageItem* TranscriptView::Private::item(qint64 id) const {
+MessageItem* TranscriptView::Impl::item(qint64 id) const {
   const auto found = indexes.constFind(id);
   return found == indexes.cend() ? nullptr : &at(*found);
 }
 
-double TranscriptView::Private::columnWidth() const {
+double TranscriptView::Impl::columnWidth() const {
   return std::max(120,
                   std::min(theme.metrics.columnWidth, view.viewport()->width() - 2 * kPadding));
 }
 
-double TranscriptView::Private::columnLeft() const {
+double TranscriptView::Impl::columnLeft() const {
   return std::floor((view.viewport()->width() - columnWidth()) / 2);
 }
 
-int TranscriptView::Private::indexAt(int contentY) const {
+int TranscriptView::Impl::indexAt(int contentY) const {
   if (items.empty()) return -1;
   const auto below = std::upper_bound(tops.begin(), tops.end() - 1, contentY);
   return std::max(0, static_cast<int>(below - tops.begin()) - 1);
 }
 
-void TranscriptView::Private::touchFrom(int index) { dirtyFrom = std::min(dirtyFrom, index); }
+void TranscriptView::Impl::touchFrom(int index) { dirtyFrom = std::min(dirtyFrom, index); }
 
-void TranscriptView::Private::computeTops() {
+void TranscriptView::Impl::computeTops() {
   const int n = count();
   tops.resize(static_cast<std::size_t>(n) + 1);
   if (dirtyFrom == 0 || n == 0) tops[0] = n == 0 ? 0 : kPadding / 2;
@@ -61,7 +61,7 @@ void TranscriptView::Private::computeTops() {
   dirtyFrom = n;
 }
 
-void TranscriptView::Private::setScrollValue(int value) {
+void TranscriptView::Impl::setScrollValue(int value) {
   QScrollBar* bar = view.verticalScrollBar();
   const int viewport = view.viewport()->height();
   bar->setRange(0, std::max(0, contentHeight() - viewport));
@@ -70,14 +70,14 @@ void TranscriptView::Private::setScrollValue(int value) {
   bar->setValue(value);
 }
 
-void TranscriptView::Private::relayout() {
-  if (inLayout) return;
-  inLayout = true;
+void TranscriptView::Impl::relayout() {
+  if (isInLayout) return;
+  isInLayout = true;
   QScrollBar* bar = view.verticalScrollBar();
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     computeTops();
     int value = bar->value();
-    if (followEnd) {
+    if (followsEnd) {
       value = std::max(0, contentHeight() - view.viewport()->height());
     } else if (const auto anchor = indexes.constFind(anchorId); anchor != indexes.cend()) {
       value = top(*anchor) - anchorOffset;
@@ -100,14 +100,14 @@ void TranscriptView::Private::relayout() {
     if (!changed) break;
   }
   dropOldDocuments();
-  inLayout = false;
+  isInLayout = false;
   updateDownButton();
   updateAnimation();
   view.viewport()->update();
 }
 
 /// What stays in place when heights change: the first message in sight whose height is exact.
-void TranscriptView::Private::rememberAnchor() {
+void TranscriptView::Impl::rememberAnchor() {
   const int value = view.verticalScrollBar()->value();
   const int bottom = value + view.viewport()->height();
   const int first = indexAt(value);
@@ -120,7 +120,7 @@ void TranscriptView::Private::rememberAnchor() {
   }
 }
 
-void TranscriptView::Private::dropOldDocuments() {
+void TranscriptView::Impl::dropOldDocuments() {
   std::vector<MessageItem*> live;
   for (const auto& each : items) {
     if (each->hasDocument()) live.push_back(each.get());
@@ -133,18 +133,18 @@ void TranscriptView::Private::dropOldDocuments() {
   for (auto old = live.begin(); old != keep; ++old) (*old)->dropDocument();
 }
 
-void TranscriptView::Private::rebuildIndex(int from) {
+void TranscriptView::Impl::rebuildIndex(int from) {
   if (from == 0) indexes.clear();
   for (int i = from; i < count(); ++i) indexes.insert(at(i).message().id, i);
 }
 
-void TranscriptView::Private::layoutAll(bool newTheme) {
+void TranscriptView::Impl::layoutAll(bool newTheme) {
   const double width = columnWidth();
   for (const auto& each : items) each->setLayout(theme, width, newTheme);
   touchFrom(0);
 }
 
-void TranscriptView::Private::messageChanged(int index) {
+void TranscriptView::Impl::messageChanged(int index) {
   touchFrom(index);
   if (find.active()) {
     const int before = find.total();
@@ -157,7 +157,7 @@ void TranscriptView::Private::messageChanged(int index) {
   relayout();
 }
 
-void TranscriptView::Private::updateDownButton() {
+void TranscriptView::Impl::updateDownButton() {
   const bool end = view.isAtEnd();
   downButton->setVisible(!end);
   downButton->move((view.viewport()->width() - kDownButton) / 2,
@@ -168,20 +168,20 @@ void TranscriptView::Private::updateDownButton() {
   }
 }
 
-void TranscriptView::Private::updateAnimation() {
-  const bool waiting = !items.empty() && items.back()->message().state == MessageState::kWaiting;
+void TranscriptView::Impl::updateAnimation() {
+  const bool waiting = !items.empty() && items.back()->message().state == TranscriptState::kWaiting;
   if (waiting && !animation.isActive()) animation.start(kAnimationMs);
   if (!waiting) animation.stop();
 }
 
 /// Screen readers hear of the newest message when it is complete.
-void TranscriptView::Private::announce() {
+void TranscriptView::Impl::announce() {
   if (items.empty()) {
     view.setAccessibleDescription({});
     return;
   }
   const TranscriptMessage& last = items.back()->message();
-  if (last.state == MessageState::kStreaming || last.state == MessageState::kWaiting) return;
+  if (last.state == TranscriptState::kStreaming || last.state == TranscriptState::kWaiting) return;
   view.setAccessibleDescription(tr("%n message(s). Last: ", nullptr, count()) +
                                 items.back()->accessibleName().left(2000));
 }
@@ -189,7 +189,7 @@ void TranscriptView::Private::announce() {
 // --- Construction -------------------------------------------------------------------------------
 
 TranscriptView::TranscriptView(const Theme& theme, QWidget* parent)
-    : QAbstractScrollArea(parent), d_(std::make_unique<Private>(*this)) {
+    : QAbstractScrollArea(parent), impl_(std::make_unique<Impl>(*this)) {
   installTranscriptAccessibility();
   setObjectName(QStringLiteral("transcript"));
   setAccessibleName(tr("Conversation"));
@@ -201,30 +201,30 @@ TranscriptView::TranscriptView(const Theme& theme, QWidget* parent)
   viewport()->setAttribute(Qt::WA_OpaquePaintEvent);
   viewport()->setCursor(Qt::ArrowCursor);
 
-  d_->downButton = new QToolButton(viewport());
-  d_->downButton->setObjectName(QStringLiteral("scrollToEndButton"));
-  d_->downButton->setToolTip(tr("Go to the end"));
-  d_->downButton->setAccessibleName(tr("Go to the end"));
-  d_->downButton->setFixedSize(kDownButton, kDownButton);
-  d_->downButton->setCursor(Qt::PointingHandCursor);
-  d_->downButton->setFocusPolicy(Qt::NoFocus);
-  d_->downButton->hide();
-  connect(d_->downButton, &QToolButton::clicked, this, &TranscriptView::scrollToEnd);
+  impl_->downButton = new QToolButton(viewport());
+  impl_->downButton->setObjectName(QStringLiteral("scrollToEndButton"));
+  impl_->downButton->setToolTip(tr("Go to the end"));
+  impl_->downButton->setAccessibleName(tr("Go to the end"));
+  impl_->downButton->setFixedSize(kDownButton, kDownButton);
+  impl_->downButton->setCursor(Qt::PointingHandCursor);
+  impl_->downButton->setFocusPolicy(Qt::NoFocus);
+  impl_->downButton->hide();
+  connect(impl_->downButton, &QToolButton::clicked, this, &TranscriptView::scrollToEnd);
 
-  d_->confirmTimer.setSingleShot(true);
-  d_->confirmTimer.setInterval(1500);
-  connect(&d_->confirmTimer, &QTimer::timeout, this, [this] {
-    d_->confirmed = {};
+  impl_->confirmTimer.setSingleShot(true);
+  impl_->confirmTimer.setInterval(1500);
+  connect(&impl_->confirmTimer, &QTimer::timeout, this, [this] {
+    impl_->confirmed = {};
     viewport()->update();
   });
-  connect(&d_->animation, &QTimer::timeout, this, [this] {
-    ++d_->phase;
+  connect(&impl_->animation, &QTimer::timeout, this, [this] {
+    ++impl_->phase;
     viewport()->update();
   });
-  d_->autoScroll.setInterval(30);
-  connect(&d_->autoScroll, &QTimer::timeout, this, [this] {
-    verticalScrollBar()->setValue(verticalScrollBar()->value() + d_->autoScrollStep);
-    d_->extendSelection(d_->lastDragPoint);
+  impl_->autoScroll.setInterval(30);
+  connect(&impl_->autoScroll, &QTimer::timeout, this, [this] {
+    verticalScrollBar()->setValue(verticalScrollBar()->value() + impl_->autoScrollStep);
+    impl_->extendSelection(impl_->lastDragPoint);
   });
   setTheme(theme);
 }
@@ -232,46 +232,46 @@ TranscriptView::TranscriptView(const Theme& theme, QWidget* parent)
 TranscriptView::~TranscriptView() = default;
 
 void TranscriptView::setTheme(const Theme& theme) {
-  d_->theme = theme;
+  impl_->theme = theme;
   QPalette ground = palette();  // shines through beside the scroll bar
   ground.setColor(QPalette::Window, theme.colors.surface);
   setPalette(ground);
   setAutoFillBackground(true);
-  d_->downButton->setIcon(makeIcon(IconKind::kDown, theme.colors.text));
-  d_->downButton->setStyleSheet(
+  impl_->downButton->setIcon(makeIcon(IconKind::kDown, theme.colors.text));
+  impl_->downButton->setStyleSheet(
       QStringLiteral("QToolButton { background: %1; border: 1px solid %2; border-radius: %3px; }"
                      "QToolButton:hover { background: %4; }")
           .arg(theme.colors.raised.name(), theme.colors.border.name())
           .arg(kDownButton / 2)
           .arg(theme.colors.hover.name()));
-  if (!d_->followEnd) d_->rememberAnchor();
-  d_->layoutAll(true);
-  d_->relayout();
+  if (!impl_->followsEnd) impl_->rememberAnchor();
+  impl_->layoutAll(true);
+  impl_->relayout();
 }
 
 // --- Messages -----------------------------------------------------------------------------------
 
 void TranscriptView::setMessages(const QVector<TranscriptMessage>& messages) {
-  d_->items.clear();
-  d_->selection = {};
-  d_->hover = {};
-  d_->pressed = {};
-  d_->confirmed = {};
+  impl_->items.clear();
+  impl_->selection = {};
+  impl_->hover = {};
+  impl_->pressed = {};
+  impl_->confirmed = {};
   currentId_ = 0;
-  d_->items.reserve(static_cast<std::size_t>(messages.size()));
+  impl_->items.reserve(static_cast<std::size_t>(messages.size()));
   for (const TranscriptMessage& each : messages) {
-    d_->items.push_back(std::make_unique<MessageItem>(each));
+    impl_->items.push_back(std::make_unique<MessageItem>(each));
   }
-  d_->rebuildIndex(0);
-  d_->dirtyFrom = 0;
-  d_->layoutAll(true);
-  d_->followEnd = true;
-  if (d_->find.active()) {
-    d_->startFind(d_->find.needle());
-    emit findChanged(d_->find.current(), d_->find.total());
+  impl_->rebuildIndex(0);
+  impl_->dirtyFrom = 0;
+  impl_->layoutAll(true);
+  impl_->followsEnd = true;
+  if (impl_->find.active()) {
+    impl_->startFind(impl_->find.needle());
+    emit findChanged(impl_->find.current(), impl_->find.total());
   }
-  d_->relayout();
-  d_->announce();
+  impl_->relayout();
+  impl_->announce();
 }
 
 void TranscriptView::appendMessage(const TranscriptMessage& message) {
@@ -279,14 +279,14 @@ void TranscriptView::appendMessage(const TranscriptMessage& message) {
     updateMessage(message);
     return;
   }
-  const int index = d_->count();
-  d_->items.push_back(std::make_unique<MessageItem>(message));
-  d_->items.back()->setLayout(d_->theme, d_->columnWidth(), true);
-  d_->rebuildIndex(index);
+  const int index = impl_->count();
+  impl_->items.push_back(std::make_unique<MessageItem>(message));
+  impl_->items.back()->setLayout(impl_->theme, impl_->columnWidth(), true);
+  impl_->rebuildIndex(index);
   // The padding below the last message moves.
-  d_->touchFrom(std::max(0, index - 1));
-  d_->messageChanged(std::max(0, index));
-  d_->announce();
+  impl_->touchFrom(std::max(0, index - 1));
+  impl_->messageChanged(std::max(0, index));
+  impl_->announce();
 }
 
 void TranscriptView::updateMessage(const TranscriptMessage& message) {
@@ -295,51 +295,51 @@ void TranscriptView::updateMessage(const TranscriptMessage& message) {
     appendMessage(message);
     return;
   }
-  d_->at(index).setMessage(message);
-  d_->messageChanged(index);
-  if (index + 1 == d_->count()) d_->announce();
+  impl_->at(index).setMessage(message);
+  impl_->messageChanged(index);
+  if (index + 1 == impl_->count()) impl_->announce();
 }
 
 void TranscriptView::setMessageText(qint64 id, const QString& text) {
   const int index = indexOf(id);
   if (index < 0) return;
-  TranscriptMessage changed = d_->at(index).message();
+  TranscriptMessage changed = impl_->at(index).message();
   changed.text = text;
-  changed.state = MessageState::kStreaming;
-  d_->at(index).setMessage(changed);
-  d_->messageChanged(index);
+  changed.state = TranscriptState::kStreaming;
+  impl_->at(index).setMessage(changed);
+  impl_->messageChanged(index);
 }
 
 void TranscriptView::removeMessage(qint64 id) {
   const int index = indexOf(id);
   if (index < 0) return;
-  d_->items.erase(d_->items.begin() + index);
-  d_->indexes.clear();
-  d_->rebuildIndex(0);
-  d_->dirtyFrom = 0;
-  if (d_->selection.id == id) d_->selection = {};
-  if (d_->hover.id == id) d_->hover = {};
+  impl_->items.erase(impl_->items.begin() + index);
+  impl_->indexes.clear();
+  impl_->rebuildIndex(0);
+  impl_->dirtyFrom = 0;
+  if (impl_->selection.id == id) impl_->selection = {};
+  if (impl_->hover.id == id) impl_->hover = {};
   if (currentId_ == id) currentId_ = 0;
-  if (d_->find.active()) {
-    d_->find.removeMessage(index);
-    emit findChanged(d_->find.current(), d_->find.total());
+  if (impl_->find.active()) {
+    impl_->find.removeMessage(index);
+    emit findChanged(impl_->find.current(), impl_->find.total());
   }
-  d_->relayout();
-  d_->announce();
+  impl_->relayout();
+  impl_->announce();
 }
 
 void TranscriptView::clear() { setMessages({}); }
 
-int TranscriptView::messageCount() const { return d_->count(); }
+int TranscriptView::messageCount() const { return impl_->count(); }
 
 const TranscriptMessage& TranscriptView::message(int index) const {
-  return d_->at(index).message();
+  return impl_->at(index).message();
 }
 
-int TranscriptView::indexOf(qint64 id) const { return d_->indexes.value(id, -1); }
+int TranscriptView::indexOf(qint64 id) const { return impl_->indexes.value(id, -1); }
 
 QString TranscriptView::messageDescription(int index) const {
-  return d_->at(index).accessibleName();
+  return impl_->at(index).accessibleName();
 }
 
 // --- Scrolling ----------------------------------------------------------------------------------
@@ -347,16 +347,16 @@ QString TranscriptView::messageDescription(int index) const {
 void TranscriptView::scrollToMessage(qint64 id) {
   const int index = indexOf(id);
   if (index < 0) return;
-  d_->followEnd = false;
-  d_->anchorId = id;
-  d_->anchorOffset = 0;
-  d_->relayout();
-  d_->followEnd = isAtEnd();
+  impl_->followsEnd = false;
+  impl_->anchorId = id;
+  impl_->anchorOffset = 0;
+  impl_->relayout();
+  impl_->followsEnd = isAtEnd();
 }
 
 void TranscriptView::scrollToEnd() {
-  d_->followEnd = true;
-  d_->relayout();
+  impl_->followsEnd = true;
+  impl_->relayout();
 }
 
 bool TranscriptView::isAtEnd() const {
@@ -364,26 +364,26 @@ bool TranscriptView::isAtEnd() const {
 }
 
 void TranscriptView::scrollContentsBy(int, int) {
-  if (d_->inLayout) return;
-  d_->followEnd = isAtEnd();
-  d_->rememberAnchor();
-  d_->relayout();
+  if (impl_->isInLayout) return;
+  impl_->followsEnd = isAtEnd();
+  impl_->rememberAnchor();
+  impl_->relayout();
 }
 
 void TranscriptView::resizeEvent(QResizeEvent* event) {
   QAbstractScrollArea::resizeEvent(event);
-  d_->layoutAll(false);
-  d_->relayout();
+  impl_->layoutAll(false);
+  impl_->relayout();
 }
 
 QRect TranscriptView::messageRect(int index) const {
-  const int top = d_->top(index) - verticalScrollBar()->value();
-  return {static_cast<int>(d_->columnLeft()), top, static_cast<int>(d_->columnWidth()),
-          static_cast<int>(d_->at(index).height())};
+  const int top = impl_->top(index) - verticalScrollBar()->value();
+  return {static_cast<int>(impl_->columnLeft()), top, static_cast<int>(impl_->columnWidth()),
+          static_cast<int>(impl_->at(index).height())};
 }
 
 int TranscriptView::liveDocuments() const {
-  return static_cast<int>(std::count_if(d_->items.begin(), d_->items.end(),
+  return static_cast<int>(std::count_if(impl_->items.begin(), impl_->items.end(),
                                         [](const auto& item) { return item->hasDocument(); }));
 }
 
@@ -391,28 +391,29 @@ int TranscriptView::liveDocuments() const {
 
 void TranscriptView::paintEvent(QPaintEvent* event) {
   QPainter painter(viewport());
-  painter.fillRect(event->rect(), d_->theme.colors.surface);
+  painter.fillRect(event->rect(), impl_->theme.colors.surface);
   const int value = verticalScrollBar()->value();
   const int bottom = value + event->rect().bottom() + 1;
-  const double left = d_->columnLeft();
-  for (int i = d_->indexAt(value + event->rect().top());
-       i >= 0 && i < d_->count() && d_->top(i) < bottom; ++i) {
-    const MessageItem& item = d_->at(i);
+  const double left = impl_->columnLeft();
+  for (int i = impl_->indexAt(value + event->rect().top());
+       i >= 0 && i < impl_->count() && impl_->top(i) < bottom; ++i) {
+    const MessageItem& item = impl_->at(i);
     const qint64 id = item.message().id;
     MessagePaintState state;
-    state.hovered = d_->hover.id == id;
-    state.focused = d_->keyboardFocus && hasFocus() && currentId_ == id;
-    if (state.hovered) state.hot = d_->hover.hit;
-    if (d_->confirmed.id == id) state.confirmed = d_->confirmed.hit;
-    if (d_->selection.id == id) state.selection = {d_->selection.first(), d_->selection.last()};
-    if (d_->find.active() && item.document() != nullptr) {
-      state.matches = d_->find.ranges(*item.document()->textDocument());
-      if (d_->find.currentPlace().message == i)
-        state.currentMatch = d_->find.currentPlace().ordinal;
+    state.hovered = impl_->hover.id == id;
+    state.focused = impl_->keyboardFocus && hasFocus() && currentId_ == id;
+    if (state.hovered) state.hot = impl_->hover.hit;
+    if (impl_->confirmed.id == id) state.confirmed = impl_->confirmed.hit;
+    if (impl_->selection.id == id)
+      state.selection = {impl_->selection.first(), impl_->selection.last()};
+    if (impl_->find.active() && item.document() != nullptr) {
+      state.matches = impl_->find.ranges(*item.document()->textDocument());
+      if (impl_->find.currentPlace().message == i)
+        state.currentMatch = impl_->find.currentPlace().ordinal;
     }
-    state.phase = d_->phase;
+    state.phase = impl_->phase;
     painter.save();
-    const QPointF origin(left, d_->top(i) - value);
+    const QPointF origin(left, impl_->top(i) - value);
     painter.translate(origin);
     item.paint(painter, QRectF(event->rect()).translated(-origin), state);
     painter.restore();

@@ -106,8 +106,8 @@ class TranscriptView final : public QAbstractScrollArea {
   void focusOutEvent(QFocusEvent* event) override;
 
  private:
-  struct Private;
-  std::unique_ptr<Private> d_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
   qint64 currentId_ = 0;
 };
 

@@ -2,21 +2,21 @@
 #include <QScrollBar>
 
 #include "ui/markdown/markdown_document.h"
-#include "ui/transcript/transcript_view_p.h"
+#include "ui/transcript/transcript_view_impl.h"
 
 namespace longhand::ui {
 
-void TranscriptView::Private::startFind(const QString& text) {
+void TranscriptView::Impl::startFind(const QString& text) {
   find.start(text);
   for (int i = 0; i < count() && find.active(); ++i) find.countMessage(i, at(i).message());
 }
 
 /// Makes a match the current one and scrolls only as far as it takes to see it.
-void TranscriptView::Private::goToMatch(int match) {
+void TranscriptView::Impl::goToMatch(int match) {
   if (match >= 0) {
     find.setCurrent(match);
     const TranscriptFind::Place place = find.currentPlace();
-    followEnd = false;
+    followsEnd = false;
     MessageItem& target = at(place.message);
     target.measure();
     touchFrom(place.message);
@@ -40,47 +40,47 @@ void TranscriptView::Private::goToMatch(int match) {
 }
 
 void TranscriptView::setFindText(const QString& text) {
-  if (text == d_->find.needle()) return;
-  d_->startFind(text);
-  d_->goToMatch(d_->find.active()
-                    ? d_->find.firstFrom(std::max(0, d_->indexAt(verticalScrollBar()->value())))
-                    : -1);
+  if (text == impl_->find.needle()) return;
+  impl_->startFind(text);
+  impl_->goToMatch(impl_->find.active() ? impl_->find.firstFrom(std::max(
+                                              0, impl_->indexAt(verticalScrollBar()->value())))
+                                        : -1);
 }
 
 void TranscriptView::findNext() {
-  const int total = d_->find.total();
-  d_->goToMatch(total == 0 ? -1 : (d_->find.current() + 1) % total);
+  const int total = impl_->find.total();
+  impl_->goToMatch(total == 0 ? -1 : (impl_->find.current() + 1) % total);
 }
 
 void TranscriptView::findPrevious() {
-  const int total = d_->find.total();
-  const int current = d_->find.current();
-  d_->goToMatch(total == 0 ? -1 : current <= 0 ? total - 1 : current - 1);
+  const int total = impl_->find.total();
+  const int current = impl_->find.current();
+  impl_->goToMatch(total == 0 ? -1 : current <= 0 ? total - 1 : current - 1);
 }
 
-int TranscriptView::findCount() const { return d_->find.total(); }
+int TranscriptView::findCount() const { return impl_->find.total(); }
 
-int TranscriptView::findCurrent() const { return d_->find.current(); }
+int TranscriptView::findCurrent() const { return impl_->find.current(); }
 
-bool TranscriptView::hasSelection() const { return !d_->selection.empty(); }
+bool TranscriptView::hasSelection() const { return !impl_->selection.empty(); }
 
 QString TranscriptView::selectedText() const {
-  MessageItem* item = d_->item(d_->selection.id);
-  if (item == nullptr || d_->selection.empty()) return {};
+  MessageItem* item = impl_->item(impl_->selection.id);
+  if (item == nullptr || impl_->selection.empty()) return {};
   item->measure();
-  return item->document()->plainText(d_->selection.first(), d_->selection.last());
+  return item->document()->plainText(impl_->selection.first(), impl_->selection.last());
 }
 
 void TranscriptView::clearSelection() {
-  d_->selection = {};
+  impl_->selection = {};
   viewport()->update();
 }
 
 void TranscriptView::selectMessage(qint64 id) {
-  MessageItem* item = d_->item(id);
+  MessageItem* item = impl_->item(id);
   if (item == nullptr) return;
   item->measure();
-  d_->selection = {id, 0, item->document()->textDocument()->characterCount() - 1};
+  impl_->selection = {id, 0, item->document()->textDocument()->characterCount() - 1};
   currentId_ = id;
   viewport()->update();
 }

@@ -13,26 +13,25 @@
 #include <QToolTip>
 
 #include "ui/markdown/markdown_document.h"
-#include "ui/transcript/transcript_view_p.h"
+#include "ui/transcript/transcript_view_impl.h"
 
 namespace longhand::ui {
 
 // --- Where things are ---------------------------------------------------------------------------
 
-QPointF TranscriptView::Private::toItem(int index, const QPoint& viewportPoint) const {
+QPointF TranscriptView::Impl::toItem(int index, const QPoint& viewportPoint) const {
   return QPointF(viewportPoint) -
          QPointF(columnLeft(), top(index) - view.verticalScrollBar()->value());
 }
 
-TranscriptView::Private::Target TranscriptView::Private::targetAt(
-    const QPoint& viewportPoint) const {
+TranscriptView::Impl::Target TranscriptView::Impl::targetAt(const QPoint& viewportPoint) const {
   const int contentY = viewportPoint.y() + view.verticalScrollBar()->value();
   const int index = indexAt(contentY);
   if (index < 0 || contentY < top(0) || contentY >= contentHeight()) return {};
   return {at(index).message().id, at(index).hitTest(toItem(index, viewportPoint))};
 }
 
-void TranscriptView::Private::setHover(const QPoint& viewportPoint) {
+void TranscriptView::Impl::setHover(const QPoint& viewportPoint) {
   const Target now = targetAt(viewportPoint);
   const bool changed = now.id != hover.id || !now.hit.sameButton(hover.hit);
   hover = now;
@@ -49,16 +48,16 @@ void TranscriptView::Private::setHover(const QPoint& viewportPoint) {
 
 // --- Selection ----------------------------------------------------------------------------------
 
-void TranscriptView::Private::startSelection(const Target& target, bool extend) {
+void TranscriptView::Impl::startSelection(const Target& target, bool extend) {
   if (extend && selection.id == target.id) {
     selection.position = target.hit.position;
   } else {
     selection = {target.id, target.hit.position, target.hit.position};
   }
-  selecting = true;
+  isSelecting = true;
 }
 
-void TranscriptView::Private::selectWord(const Target& target) {
+void TranscriptView::Impl::selectWord(const Target& target) {
   const MessageItem* clicked = item(target.id);
   QTextCursor cursor(clicked->document()->textDocument());
   cursor.setPosition(target.hit.position);
@@ -66,33 +65,33 @@ void TranscriptView::Private::selectWord(const Target& target) {
   selection = {target.id, cursor.selectionStart(), cursor.selectionEnd()};
 }
 
-void TranscriptView::Private::selectBlock(const Target& target) {
+void TranscriptView::Impl::selectBlock(const Target& target) {
   const QTextBlock block =
       item(target.id)->document()->textDocument()->findBlock(target.hit.position);
   selection = {target.id, block.position(), block.position() + block.length() - 1};
 }
 
-void TranscriptView::Private::extendSelection(const QPoint& viewportPoint) {
+void TranscriptView::Impl::extendSelection(const QPoint& viewportPoint) {
   const auto index = indexes.constFind(selection.id);
   if (index == indexes.cend()) return;
   selection.position = at(*index).positionAt(toItem(*index, viewportPoint));
   view.viewport()->update();
 }
 
-void TranscriptView::Private::clipboard(const QString& text) {
+void TranscriptView::Impl::clipboard(const QString& text) {
   QGuiApplication::clipboard()->setText(text);
 }
 
-void TranscriptView::Private::copySelection() {
+void TranscriptView::Impl::copySelection() {
   if (selection.empty()) return;
   clipboard(view.selectedText());
   emit view.copied(tr("Selection copied"));
 }
 
-void TranscriptView::Private::copyMessage(qint64 id, bool markdown) {
+void TranscriptView::Impl::copyMessage(qint64 id, bool markdown) {
   MessageItem* source = item(id);
   if (source == nullptr) return;
-  if (markdown || source->message().role != MessageRole::kAssistant) {
+  if (markdown || source->message().role != TranscriptRole::kAssistant) {
     clipboard(source->message().text);
   } else {
     source->measure();
@@ -103,14 +102,14 @@ void TranscriptView::Private::copyMessage(qint64 id, bool markdown) {
   confirm({id, hit}, tr("Message copied"));
 }
 
-void TranscriptView::Private::confirm(const Target& target, const QString& what) {
+void TranscriptView::Impl::confirm(const Target& target, const QString& what) {
   confirmed = target;
   confirmTimer.start();
   view.viewport()->update();
   emit view.copied(what);
 }
 
-void TranscriptView::Private::activate(const Target& target) {
+void TranscriptView::Impl::activate(const Target& target) {
   switch (target.hit.part) {
     case MessagePart::kCopy:
       copyMessage(target.id, false);
@@ -150,10 +149,10 @@ void TranscriptView::Private::activate(const Target& target) {
 void TranscriptView::mousePressEvent(QMouseEvent* event) {
   if (event->button() != Qt::LeftButton) return;
   const QPoint point = event->position().toPoint();
-  const Private::Target target = d_->targetAt(point);
-  d_->keyboardFocus = false;
-  d_->pressed = target;
-  d_->pressPoint = point;
+  const Impl::Target target = impl_->targetAt(point);
+  impl_->keyboardFocus = false;
+  impl_->pressed = target;
+  impl_->pressPoint = point;
   if (target.id != 0) currentId_ = target.id;
   const bool onText =
       target.hit.part == MessagePart::kText || target.hit.part == MessagePart::kLink;
@@ -161,22 +160,22 @@ void TranscriptView::mousePressEvent(QMouseEvent* event) {
     if (target.hit.part == MessagePart::kNone) clearSelection();
     return;
   }
-  const bool triple = target.id == d_->selection.id && d_->sinceDoubleClick.isValid() &&
-                      d_->sinceDoubleClick.elapsed() < QApplication::doubleClickInterval();
+  const bool triple = target.id == impl_->selection.id && impl_->sinceDoubleClick.isValid() &&
+                      impl_->sinceDoubleClick.elapsed() < QApplication::doubleClickInterval();
   if (triple) {
-    d_->selectBlock(target);
+    impl_->selectBlock(target);
   } else {
-    d_->startSelection(target, event->modifiers().testFlag(Qt::ShiftModifier));
+    impl_->startSelection(target, event->modifiers().testFlag(Qt::ShiftModifier));
   }
   viewport()->update();
 }
 
 void TranscriptView::mouseDoubleClickEvent(QMouseEvent* event) {
-  const Private::Target target = d_->targetAt(event->position().toPoint());
+  const Impl::Target target = impl_->targetAt(event->position().toPoint());
   if (event->button() == Qt::LeftButton && target.hit.part == MessagePart::kText) {
-    d_->selectWord(target);
-    d_->selecting = false;
-    d_->sinceDoubleClick.start();
+    impl_->selectWord(target);
+    impl_->isSelecting = false;
+    impl_->sinceDoubleClick.start();
     viewport()->update();
   } else {
     mousePressEvent(event);
@@ -185,18 +184,18 @@ void TranscriptView::mouseDoubleClickEvent(QMouseEvent* event) {
 
 void TranscriptView::mouseMoveEvent(QMouseEvent* event) {
   const QPoint point = event->position().toPoint();
-  if (!d_->selecting) {
-    d_->setHover(point);
+  if (!impl_->isSelecting) {
+    impl_->setHover(point);
     return;
   }
-  d_->lastDragPoint = point;
-  d_->extendSelection(point);
+  impl_->lastDragPoint = point;
+  impl_->extendSelection(point);
   const int below = point.y() - viewport()->height();
-  d_->autoScrollStep = point.y() < 0 ? point.y() / 2 - 1 : below > 0 ? below / 2 + 1 : 0;
-  if (d_->autoScrollStep == 0) {
-    d_->autoScroll.stop();
-  } else if (!d_->autoScroll.isActive()) {
-    d_->autoScroll.start();
+  impl_->autoScrollStep = point.y() < 0 ? point.y() / 2 - 1 : below > 0 ? below / 2 + 1 : 0;
+  if (impl_->autoScrollStep == 0) {
+    impl_->autoScroll.stop();
+  } else if (!impl_->autoScroll.isActive()) {
+    impl_->autoScroll.start();
   }
 }
 
@@ -204,32 +203,32 @@ void TranscriptView::mouseReleaseEvent(QMouseEvent* event) {
   if (event->button() != Qt::LeftButton) return;
   const QPoint point = event->position().toPoint();
   const bool dragged =
-      (point - d_->pressPoint).manhattanLength() >= QApplication::startDragDistance();
-  d_->selecting = false;
-  d_->autoScroll.stop();
-  const Private::Target pressed = std::exchange(d_->pressed, {});
-  const Private::Target now = d_->targetAt(point);
+      (point - impl_->pressPoint).manhattanLength() >= QApplication::startDragDistance();
+  impl_->isSelecting = false;
+  impl_->autoScroll.stop();
+  const Impl::Target pressed = std::exchange(impl_->pressed, {});
+  const Impl::Target now = impl_->targetAt(point);
   const bool same = now.id == pressed.id && now.hit.sameButton(pressed.hit);
   const bool button = pressed.hit.part != MessagePart::kText &&
                       pressed.hit.part != MessagePart::kNone && !dragged && same;
   if (hasSelection() && QGuiApplication::clipboard()->supportsSelection()) {
     QGuiApplication::clipboard()->setText(selectedText(), QClipboard::Selection);
   }
-  if (button) d_->activate(pressed);
+  if (button) impl_->activate(pressed);
 }
 
 bool TranscriptView::viewportEvent(QEvent* event) {
   if (event->type() == QEvent::ToolTip) {
     const auto* help = static_cast<QHelpEvent*>(event);
-    const Private::Target target = d_->targetAt(help->pos());
-    const MessageItem* item = d_->item(target.id);
+    const Impl::Target target = impl_->targetAt(help->pos());
+    const MessageItem* item = impl_->item(target.id);
     const QString text = item == nullptr ? QString() : item->toolTip(target.hit);
     // Plain text: a link's target must not be read as HTML.
     QToolTip::showText(help->globalPos(), text.toHtmlEscaped(), viewport());
     return true;
   }
-  if (event->type() == QEvent::Leave && d_->hover.id != 0) {
-    d_->hover = {};
+  if (event->type() == QEvent::Leave && impl_->hover.id != 0) {
+    impl_->hover = {};
     viewport()->update();
   }
   return QAbstractScrollArea::viewportEvent(event);
@@ -247,7 +246,7 @@ void TranscriptView::setCurrentMessage(qint64 id) {
   viewport()->update();
 }
 
-void TranscriptView::Private::moveCurrent(int delta) {
+void TranscriptView::Impl::moveCurrent(int delta) {
   if (items.empty()) return;
   const auto current = indexes.constFind(view.currentId_);
   int index = 0;
@@ -266,12 +265,13 @@ void TranscriptView::keyPressEvent(QKeyEvent* event) {
   QScrollBar* bar = verticalScrollBar();
   const bool control = event->modifiers().testFlag(Qt::ControlModifier);
   if (event->matches(QKeySequence::Copy)) {
-    d_->copySelection();
+    impl_->copySelection();
     return;
   }
   if (event->matches(QKeySequence::SelectAll)) {
     const bool none = indexOf(currentId_) < 0;
-    if (d_->count() > 0) selectMessage(none ? d_->at(d_->count() - 1).message().id : currentId_);
+    if (impl_->count() > 0)
+      selectMessage(none ? impl_->at(impl_->count() - 1).message().id : currentId_);
     return;
   }
   switch (event->key()) {
@@ -279,7 +279,7 @@ void TranscriptView::keyPressEvent(QKeyEvent* event) {
     case Qt::Key_Down: {
       const int direction = event->key() == Qt::Key_Up ? -1 : 1;
       if (control) {
-        d_->moveCurrent(direction);
+        impl_->moveCurrent(direction);
       } else {
         bar->setValue(bar->value() + direction * bar->singleStep());
       }
@@ -317,10 +317,12 @@ void TranscriptView::keyPressEvent(QKeyEvent* event) {
 void TranscriptView::focusInEvent(QFocusEvent* event) {
   const auto reason = event->reason();
   if (reason == Qt::TabFocusReason || reason == Qt::BacktabFocusReason) {
-    d_->keyboardFocus = true;
-    if (indexOf(currentId_) < 0 && d_->count() > 0) {
+    impl_->keyboardFocus = true;
+    if (indexOf(currentId_) < 0 && impl_->count() > 0) {
       currentId_ =
-          d_->at(d_->indexAt(verticalScrollBar()->value() + viewport()->height() - 1)).message().id;
+          impl_->at(impl_->indexAt(verticalScrollBar()->value() + viewport()->height() - 1))
+              .message()
+              .id;
     }
   }
   viewport()->update();
@@ -330,8 +332,7 @@ void TranscriptView::focusOutEvent(QFocusEvent*) { viewport()->update(); }
 
 // --- Menu ---------------------------------------------------------------------------------------
 
-QMenu* TranscriptView::Private::showMenu(qint64 id, const MessageHit& hit,
-                                         const QPoint& globalPoint) {
+QMenu* TranscriptView::Impl::showMenu(qint64 id, const MessageHit& hit, const QPoint& globalPoint) {
   const MessageItem* target = item(id);
   if (target == nullptr) return nullptr;
   const TranscriptMessage& message = target->message();
@@ -355,17 +356,17 @@ QMenu* TranscriptView::Private::showMenu(qint64 id, const MessageHit& hit,
   }
   menu->addSeparator();
   add("copyMessage", tr("Copy message"), [this, id] { copyMessage(id, false); });
-  if (message.role == MessageRole::kAssistant) {
+  if (message.role == TranscriptRole::kAssistant) {
     add("copyMarkdown", tr("Copy as Markdown"), [this, id] { copyMessage(id, true); });
   }
   add("selectMessage", tr("Select message"), [this, id] { view.selectMessage(id); });
   const bool busy =
-      message.state == MessageState::kWaiting || message.state == MessageState::kStreaming;
-  if (message.role == MessageRole::kUser && message.canEdit && !busy) {
+      message.state == TranscriptState::kWaiting || message.state == TranscriptState::kStreaming;
+  if (message.role == TranscriptRole::kUser && message.canEdit && !busy) {
     menu->addSeparator();
     add("editMessage", tr("Edit and ask again"), [this, id] { emit view.editRequested(id); });
   }
-  if (message.role == MessageRole::kAssistant && message.canRetry && !busy) {
+  if (message.role == TranscriptRole::kAssistant && message.canRetry && !busy) {
     menu->addSeparator();
     add("regenerate", tr("Answer again"), [this, id] { emit view.regenerateRequested(id); });
   }
@@ -379,13 +380,13 @@ void TranscriptView::contextMenuEvent(QContextMenuEvent* event) {
     if (index < 0) return;
     const QPoint corner = messageRect(index).topLeft() + QPoint(0, 24);
     const QPoint inside(corner.x(), std::clamp(corner.y(), 0, viewport()->height()));
-    d_->showMenu(currentId_, {}, viewport()->mapToGlobal(inside));
+    impl_->showMenu(currentId_, {}, viewport()->mapToGlobal(inside));
     return;
   }
-  const Private::Target target = d_->targetAt(viewport()->mapFromGlobal(event->globalPos()));
+  const Impl::Target target = impl_->targetAt(viewport()->mapFromGlobal(event->globalPos()));
   if (target.id == 0) return;
   currentId_ = target.id;
-  d_->showMenu(target.id, target.hit, event->globalPos());
+  impl_->showMenu(target.id, target.hit, event->globalPos());
 }
 
 }  // namespace longhand::ui

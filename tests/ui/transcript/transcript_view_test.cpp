@@ -13,7 +13,7 @@ using namespace longhand::ui;
 
 namespace {
 
-TranscriptMessage message(qint64 id, MessageRole role, const QString& text) {
+TranscriptMessage message(qint64 id, TranscriptRole role, const QString& text) {
   TranscriptMessage result;
   result.id = id;
   result.role = role;
@@ -25,7 +25,7 @@ QVector<TranscriptMessage> conversation(int count) {
   QVector<TranscriptMessage> messages;
   for (int i = 0; i < count; ++i) {
     const bool user = i % 2 == 0;
-    messages.append(message(i + 1, user ? MessageRole::kUser : MessageRole::kAssistant,
+    messages.append(message(i + 1, user ? TranscriptRole::kUser : TranscriptRole::kAssistant,
                             user ? QStringLiteral("Question %1?").arg(i + 1)
                                  : QStringLiteral("Answer **%1**.\n\n- one\n- two\n\n%2")
                                        .arg(i + 1)
@@ -157,7 +157,8 @@ class TranscriptViewTest : public QObject {
   }
 
   void mouseSelectsTextAndCtrlCCopiesIt() {
-    view_->setMessages({message(1, MessageRole::kAssistant, QStringLiteral("Hello brave world"))});
+    view_->setMessages(
+        {message(1, TranscriptRole::kAssistant, QStringLiteral("Hello brave world"))});
     QGuiApplication::clipboard()->setText(QStringLiteral("old"));
     const QPoint start = inMessage(0, 2, 24);
     QTest::mousePress(view_->viewport(), Qt::LeftButton, {}, start);
@@ -169,7 +170,8 @@ class TranscriptViewTest : public QObject {
   }
 
   void doubleClickSelectsAWord() {
-    view_->setMessages({message(1, MessageRole::kAssistant, QStringLiteral("Hello brave world"))});
+    view_->setMessages(
+        {message(1, TranscriptRole::kAssistant, QStringLiteral("Hello brave world"))});
     QTest::mouseDClick(view_->viewport(), Qt::LeftButton, {}, inMessage(0, 10, 24));
     QCOMPARE(view_->selectedText(), QStringLiteral("Hello"));
     QTest::keyClick(view_.get(), Qt::Key_Escape);
@@ -186,7 +188,7 @@ class TranscriptViewTest : public QObject {
   }
 
   void copyOfAMessageIsItsTextAndAsMarkdownItsSource() {
-    view_->setMessages({message(1, MessageRole::kAssistant, QStringLiteral("a **b**\n\n- c"))});
+    view_->setMessages({message(1, TranscriptRole::kAssistant, QStringLiteral("a **b**\n\n- c"))});
     QContextMenuEvent event(QContextMenuEvent::Mouse, inMessage(0, 5, 24),
                             view_->viewport()->mapToGlobal(inMessage(0, 5, 24)));
     QApplication::sendEvent(view_->viewport(), &event);
@@ -209,7 +211,7 @@ class TranscriptViewTest : public QObject {
 
   void codeButtonCopiesTheCode() {
     view_->setMessages(
-        {message(1, MessageRole::kAssistant, QStringLiteral("```c\nint a;\nint b;\n```"))});
+        {message(1, TranscriptRole::kAssistant, QStringLiteral("```c\nint a;\nint b;\n```"))});
     const QRect area = view_->messageRect(0);
     // The button stands in the box's upper right corner.
     QTest::mouseClick(view_->viewport(), Qt::LeftButton, {},
@@ -236,7 +238,7 @@ class TranscriptViewTest : public QObject {
 
   void linksAreReportedAndNothingIsOpened() {
     view_->setMessages(
-        {message(1, MessageRole::kAssistant, QStringLiteral("[here](https://example.org)"))});
+        {message(1, TranscriptRole::kAssistant, QStringLiteral("[here](https://example.org)"))});
     QSignalSpy link(view_.get(), &TranscriptView::linkActivated);
     QTest::mouseClick(view_->viewport(), Qt::LeftButton, {}, inMessage(0, 10, 24));
     QCOMPARE(link.count(), 1);
@@ -276,7 +278,7 @@ class TranscriptViewTest : public QObject {
   }
 
   void matchesAreHighlighted() {
-    view_->setMessages({message(1, MessageRole::kAssistant, QStringLiteral("some words"))});
+    view_->setMessages({message(1, TranscriptRole::kAssistant, QStringLiteral("some words"))});
     const QImage before = view_->viewport()->grab().toImage();
     view_->setFindText(QStringLiteral("words"));
     QVERIFY(view_->viewport()->grab().toImage() != before);
@@ -290,7 +292,7 @@ class TranscriptViewTest : public QObject {
     view_->scrollToMessage(77);
     view_->selectMessage(77);
     QCOMPARE(view_->messageCount(), 0);
-    view_->updateMessage(message(5, MessageRole::kNotice, QStringLiteral("new")));
+    view_->updateMessage(message(5, TranscriptRole::kNotice, QStringLiteral("new")));
     QCOMPARE(view_->messageCount(), 1);
     view_->clear();
     view_->findNext();
@@ -301,7 +303,7 @@ class TranscriptViewTest : public QObject {
 
   void screenReadersSeeAListOfMessages() {
     QVector<TranscriptMessage> messages = conversation(3);
-    messages[1].state = MessageState::kStopped;
+    messages[1].state = TranscriptState::kStopped;
     view_->setMessages(messages);
     QAccessibleInterface* list = QAccessible::queryAccessibleInterface(view_.get());
     QVERIFY(list != nullptr);
@@ -319,16 +321,16 @@ class TranscriptViewTest : public QObject {
 
   void everyStateAndRoleIsPaintedInBothThemes() {
     QVector<TranscriptMessage> messages = conversation(2);
-    TranscriptMessage card = message(10, MessageRole::kDocument, QStringLiteral("3 pages"));
+    TranscriptMessage card = message(10, TranscriptRole::kDocument, QStringLiteral("3 pages"));
     card.title = QStringLiteral("a.pdf");
     card.progress = 0.5;
-    TranscriptMessage failed = message(11, MessageRole::kAssistant, {});
-    failed.state = MessageState::kFailed;
+    TranscriptMessage failed = message(11, TranscriptRole::kAssistant, {});
+    failed.state = TranscriptState::kFailed;
     failed.footer = QStringLiteral("The context is full. ").repeated(20);
-    TranscriptMessage waiting = message(12, MessageRole::kAssistant, {});
-    waiting.state = MessageState::kWaiting;
+    TranscriptMessage waiting = message(12, TranscriptRole::kAssistant, {});
+    waiting.state = TranscriptState::kWaiting;
     waiting.progress = 0.1;
-    messages << card << message(13, MessageRole::kNotice, QStringLiteral("note")) << failed
+    messages << card << message(13, TranscriptRole::kNotice, QStringLiteral("note")) << failed
              << waiting;
     view_->setMessages(messages);
     const QImage light = view_->grab().toImage();

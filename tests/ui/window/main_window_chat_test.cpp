@@ -67,7 +67,7 @@ class MainWindowChatTest final : public WindowTest {
       before = arguments[1].toString();
     }
     QCOMPARE(lastShown().text, sample.answer);
-    QVERIFY(lastShown().state == ui::MessageState::kComplete);
+    QVERIFY(lastShown().state == ui::TranscriptState::kComplete);
     QVERIFY(lastShown().canRetry);
     QVERIFY2(lastShown().footer.contains(u"tokens/s"_s), qPrintable(lastShown().footer));
     QVERIFY(harness_->find<QLabel>(u"statusSpeed"_s).text().contains(u"first token after"_s));
@@ -105,7 +105,7 @@ class MainWindowChatTest final : public WindowTest {
 
     QCOMPARE(finished[0][2].toString(), u"cancelled"_s);
     QCOMPARE(harness_->controller().messages().size(), std::size_t{2});
-    QVERIFY(lastShown().state == ui::MessageState::kStopped);
+    QVERIFY(lastShown().state == ui::TranscriptState::kStopped);
     QVERIFY2(lastShown().footer.contains(u"stopped by you"_s), qPrintable(lastShown().footer));
     // The chat goes on.
     const SampleQuestion next = sampleQuestions()[3];

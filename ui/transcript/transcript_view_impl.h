@@ -14,8 +14,8 @@
 
 namespace longhand::ui {
 
-struct TranscriptView::Private {
-  explicit Private(TranscriptView& owner) : view(owner) {}
+struct TranscriptView::Impl {
+  explicit Impl(TranscriptView& owner) : view(owner) {}
 
   struct Selection {
     qint64 id = 0;  // message; 0: none
@@ -80,15 +80,15 @@ struct TranscriptView::Private {
   QHash<qint64, int> indexes;
   std::vector<int> tops;  // [count + 1]: content y of each message, then the content's height
   int dirtyFrom = 0;
-  bool followEnd = true;
+  bool followsEnd = true;
   bool wasAtEnd = true;
   qint64 anchorId = 0;   // the message that stays where it is
   int anchorOffset = 0;  // its top in the viewport
-  bool inLayout = false;
+  bool isInLayout = false;
   qint64 clock = 0;
 
   Selection selection;
-  bool selecting = false;
+  bool isSelecting = false;
   Target hover;
   Target pressed;
   QPoint pressPoint;
