@@ -1,6 +1,6 @@
 #include "kernels/cuda/rate_probe.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/ptx.h"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/ptx.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

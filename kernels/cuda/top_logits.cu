@@ -2,8 +2,8 @@
 #include <bit>
 
 #include "kernels/cuda/top_logits.h"
-#include "kernels/cuda/warp/last_block.h"
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/last_block.cuh"
+#include "kernels/cuda/warp/portability.cuh"
 
 // Each block sorts pieces of 1024 logits in shared memory (bitonic: 55 rounds) and keeps the best
 // of them; the last block to finish merges what all of them kept. For 32,000 logits and up to 64

@@ -96,7 +96,7 @@ struct RowInstructions {
 inline constexpr RowInstructions kHalfRow = {130.0, 290.0, 1100.0};
 inline constexpr RowInstructions kInt8Row = {195.0, 385.0, 980.0};
 
-/// Packing, a number. Estimated from the source (kernels/cuda/pages/group_solver.h): two passes;
+/// Packing, a number. Estimated from the source (kernels/cuda/pages/group_solver.cuh): two passes;
 /// each of HQQ's 20 steps takes a power, two divisions, the error of the outcome, and 8 operations
 /// on doubles.
 inline constexpr double kPackMinMax = 40.0;

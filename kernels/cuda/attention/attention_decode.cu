@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/attention/decode_codes.h"
-#include "kernels/cuda/attention/decode_exact.h"
-#include "kernels/cuda/attention/decode_page.h"
-#include "kernels/cuda/warp/last_block.h"
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/attention/decode_codes.cuh"
+#include "kernels/cuda/attention/decode_exact.cuh"
+#include "kernels/cuda/attention/decode_page.cuh"
+#include "kernels/cuda/warp/last_block.cuh"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

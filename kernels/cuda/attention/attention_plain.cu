@@ -2,9 +2,9 @@
 #include <cassert>
 
 #include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/pages/kv_device.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/warp.h"
+#include "kernels/cuda/pages/kv_device.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

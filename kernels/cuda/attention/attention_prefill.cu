@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/attention/prefill_tiles.h"
-#include "kernels/cuda/attention/prefill_warp.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/warp.h"
+#include "kernels/cuda/attention/prefill_tiles.cuh"
+#include "kernels/cuda/attention/prefill_warp.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

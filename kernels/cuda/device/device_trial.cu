@@ -1,5 +1,5 @@
 #include "kernels/cuda/device/device_trial.h"
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/cuda/pages/kv_device.h"
+#include "kernels/cuda/pages/kv_device.cuh"
 #include "kernels/cuda/pages/kv_exact.h"
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

@@ -1,8 +1,8 @@
-#include "kernels/cuda/pages/group_solver.h"
-#include "kernels/cuda/pages/kv_device.h"
+#include "kernels/cuda/pages/group_solver.cuh"
+#include "kernels/cuda/pages/kv_device.cuh"
 #include "kernels/cuda/pages/pack_page.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/warp.h"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/ptx.h"
-#include "kernels/cuda/warp/warp.h"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/ptx.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 #include "kernels/cuda/weights/half_gemm.h"
 
 namespace longhand::kernels::cuda {

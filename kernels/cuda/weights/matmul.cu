@@ -1,7 +1,7 @@
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/warp.h"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 #include "kernels/cuda/weights/matmul.h"
-#include "kernels/cuda/weights/weight_reader.h"
+#include "kernels/cuda/weights/weight_reader.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

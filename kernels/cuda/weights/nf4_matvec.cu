@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/weights/matvec_job.h"
-#include "kernels/cuda/weights/nf4_warp.h"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/weights/matvec_job.cuh"
+#include "kernels/cuda/weights/nf4_warp.cuh"
 
 // Products of NF4 weights with 1 to 8 tokens, at the speed of memory.
 //

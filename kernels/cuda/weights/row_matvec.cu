@@ -1,9 +1,9 @@
 #include <cstdint>
 
-#include "kernels/cuda/warp/half_pairs.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/warp.h"
-#include "kernels/cuda/weights/matvec_job.h"
+#include "kernels/cuda/warp/half_pairs.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/warp.cuh"
+#include "kernels/cuda/weights/matvec_job.cuh"
 
 // Products of F16, BF16 and int8 weights with 1 to 8 tokens, at the speed of memory: a warp makes 4
 // outputs (2 for more than 4 tokens), so that each number of the inputs is read once for 4 weights,

@@ -1,8 +1,8 @@
 #include <cassert>
 
-#include "kernels/cuda/warp/half_pairs.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/weights/weight_reader.h"
+#include "kernels/cuda/warp/half_pairs.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/weights/weight_reader.cuh"
 #include "kernels/cuda/weights/weight_tiles.h"
 
 namespace longhand::kernels::cuda {

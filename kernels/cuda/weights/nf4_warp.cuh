@@ -15,12 +15,12 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/attention/code_tiles.h"
-#include "kernels/cuda/warp/half_pairs.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/ptx.h"
-#include "kernels/cuda/warp/warp.h"
-#include "kernels/cuda/weights/matvec_job.h"
+#include "kernels/cuda/attention/code_tiles.cuh"
+#include "kernels/cuda/warp/half_pairs.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/ptx.cuh"
+#include "kernels/cuda/warp/warp.cuh"
+#include "kernels/cuda/weights/matvec_job.cuh"
 
 namespace longhand::kernels::cuda {
 
