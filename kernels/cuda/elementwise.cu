@@ -1,3 +1,8 @@
+// Embedding, norm, RoPE (with the store of keys and values), SiLU-multiply, argmax.
+//
+// Everything here is bound by memory, or by the launch: kernels read and write 16 bytes a thread
+// (kVector = 4) where rows are aligned, as the engine's are.
+
 #include <cassert>
 
 #include "kernels/cuda/elementwise.h"
@@ -6,9 +11,6 @@
 #include "kernels/cuda/warp/vector_io.cuh"
 #include "kernels/cuda/warp/warp.cuh"
 #include "kernels/cuda/weights/weight_reader.cuh"
-
-// Everything here is bound by memory, or by the launch: kernels read and write 16 bytes a thread
-// (kVector = 4) where rows are aligned, as the engine's are.
 
 namespace longhand::kernels::cuda {
 namespace {

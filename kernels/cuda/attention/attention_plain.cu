@@ -1,3 +1,7 @@
+// Attention of last resort: any head_dim, any number of queries, any alignment. One warp takes one
+// query of one head and reads the history number by number, so it is slow; attention_decode.cu and
+// attention_prefill.cu take what the engine's models need.
+
 #include <algorithm>
 #include <cassert>
 

@@ -1,3 +1,6 @@
+// Storing and moving exact tokens, number by number: decode steps store theirs with RoPE instead
+// (elementwise.cu).
+
 #include "kernels/cuda/pages/kv_device.cuh"
 #include "kernels/cuda/pages/kv_exact.h"
 #include "kernels/cuda/warp/portability.cuh"

@@ -1,3 +1,6 @@
+// Products with weights of any type, shape and alignment, one warp an output: the slow path that
+// nf4_matvec.cu, row_matvec.cu and tiled_matmul.cpp leave over.
+
 #include "kernels/cuda/warp/portability.cuh"
 #include "kernels/cuda/warp/warp.cuh"
 #include "kernels/cuda/weights/matmul.h"

@@ -1,3 +1,6 @@
+// Rows of floats and of weights become halves, 8 numbers a thread: what tiled_matmul.cpp
+// multiplies.
+
 #include <cassert>
 
 #include "kernels/cuda/warp/half_pairs.cuh"
