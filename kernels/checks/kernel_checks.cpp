@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/checks/attention_check.h"
+#include "kernels/checks/attention_scenes.h"
 #include "kernels/checks/elementwise_check.h"
 #include "kernels/checks/kv_scene.h"
 #include "kernels/checks/kv_store_check.h"
@@ -244,23 +245,15 @@ void checkFormats(Run& run, const char* operation, std::int64_t nRows) {
   }
 }
 
-/// A long history of pages of all kinds, as after several changes of the preset.
 void checkMixed(Run& run, const char* operation, std::int64_t nRows) {
   run.begin(operation, "mixed pages, long");
   for (const std::int64_t headDim : {64, 80, 128}) {
     if (!run.isFull() && headDim != 80) continue;
-    KvScene scene({4, 2, headDim}, 23);
-    scene.addSpan(DataType::kF16, 4, 4);
-    constexpr int kNbits[] = {16, 8, 4, 2};
-    for (int i = 0; i < (run.isFull() ? 60 : 20); ++i) {
-      const int group = 32 << (i % 3);
-      const auto scheme = i % 5 == 0 ? QuantScheme::kSymmetric : QuantScheme::kAsymmetric;
-      scene.addPage(pageFormat(kNbits[i % 4], kNbits[i / 4 % 4], group, scheme),
-                    i % 7 == 0 ? group - i % 31 : group);
-    }
-    scene.addSpan(DataType::kF16, 150, 200);
-    scene.setChunk(DataType::kF16, nRows + 70, nRows + 80);
-    run.add(checkAttention(scene, run.backend(), nRows, 70));
+    MixedHistory history;
+    history.headDim = headDim;
+    history.nPages = run.isFull() ? 60 : 20;
+    history.nRows = nRows;
+    run.add(checkMixedHistory(sceneCheck(run.backend()), history));
   }
 }
 

@@ -1,14 +1,16 @@
+// Embedding, norm, RoPE (with the store of keys and values), SiLU-multiply, argmax.
+//
+// Everything here is bound by memory, or by the launch: kernels read and write 16 bytes a thread
+// (kVector = 4) where rows are aligned, as the engine's are.
+
 #include <cassert>
 
 #include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/pages/kv_device.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/vector_io.h"
-#include "kernels/cuda/warp/warp.h"
-#include "kernels/cuda/weights/weight_reader.h"
-
-// Everything here is bound by memory, or by the launch: kernels read and write 16 bytes a thread
-// (kVector = 4) where rows are aligned, as the engine's are.
+#include "kernels/cuda/pages/kv_device.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/vector_io.cuh"
+#include "kernels/cuda/warp/warp.cuh"
+#include "kernels/cuda/weights/weight_reader.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

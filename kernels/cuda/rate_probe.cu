@@ -1,6 +1,9 @@
+// What a device does at best: reads memory and nothing else, multiplies halves and nothing else. A
+// self-test holds the other kernels against it.
+
 #include "kernels/cuda/rate_probe.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/ptx.h"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/ptx.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

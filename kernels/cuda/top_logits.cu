@@ -1,16 +1,18 @@
-#include <algorithm>
-#include <bit>
-
-#include "kernels/cuda/top_logits.h"
-#include "kernels/cuda/warp/last_block.h"
-#include "kernels/cuda/warp/portability.h"
-
+// The best of a vocabulary's logits, in one launch.
+//
 // Each block sorts pieces of 1024 logits in shared memory (bitonic: 55 rounds) and keeps the best
 // of them; the last block to finish merges what all of them kept. For 32,000 logits and up to 64
 // best ones that is one piece for each of 32 blocks, and 35 rounds of merging.
 //
 // A logit and its id are one number: larger means better, equal logits by lower id, and 0 is what
 // can never be chosen. So the result does not depend on the order of anything.
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cuda/top_logits.h"
+#include "kernels/cuda/warp/last_block.cuh"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

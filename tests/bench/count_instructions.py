@@ -9,7 +9,7 @@ KERNEL, each loop: its place, the instructions of one turn, and the kinds that t
 the source it is. Needs nvcc only, not cuobjdump: since Volta every instruction has 16 bytes, its
 low 12 bits are the opcode, and a branch holds the distance to its target. Loops that overlap others
 without lying inside of them are the detours of shuffles in diverged warps; they are left out.
-engine/cli/selftest/kernel_costs.h says how its figures come from these.
+kernels/cuda/kernel_costs.h says how its figures come from these.
 """
 import collections
 import pathlib

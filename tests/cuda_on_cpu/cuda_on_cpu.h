@@ -1,7 +1,7 @@
 #pragma once
 // Makes a C++ compiler accept CUDA C++ and run its kernels on the CPU. Force-include it when a .cu
 // file is compiled with g++ or clang++:  g++ -x c++ -include tests/cuda_on_cpu/cuda_on_cpu.h x.cu
-// (the CMake function longhand_emulate_cuda does). kernels/cuda/warp/portability.h gives nvcc the
+// (the CMake function longhand_emulate_cuda does). kernels/cuda/warp/portability.cuh gives nvcc the
 // same names. README.md says how it works and what it cannot show.
 
 #define LONGHAND_CUDA_ON_CPU 1

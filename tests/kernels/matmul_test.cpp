@@ -4,10 +4,11 @@
 #include <QtTest>
 
 #include "kernels/checks/matmul_check.h"
+#include "kernels/checks/test_matrix.h"
 #include "tests/kernels/test_backends.h"
-#include "tests/kernels/test_matrix.h"
 
 using namespace longhand::kernels;
+using namespace longhand::kernels::checks;
 using namespace longhand::tests;
 
 namespace {

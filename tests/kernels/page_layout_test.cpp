@@ -7,10 +7,10 @@
 
 #include <QtTest>
 
-#include "tests/kernels/kv_scene.h"
+#include "kernels/checks/kv_scene.h"
 
 using namespace longhand::kernels;
-using longhand::tests::pageFormat;
+using longhand::kernels::checks::pageFormat;
 
 namespace {
 

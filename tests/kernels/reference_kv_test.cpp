@@ -8,17 +8,17 @@
 
 #include <QtTest>
 
+#include "kernels/checks/kv_scene.h"
 #include "kernels/half.h"
 #include "kernels/page_layout.h"
-#include "tests/kernels/kv_scene.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/paths.h"
 
 using namespace longhand::kernels;
+using longhand::kernels::checks::KvScene;
 using longhand::tests::dataPath;
 using longhand::tests::GoldenFile;
 using longhand::tests::GoldenTensor;
-using longhand::tests::KvScene;
 
 namespace {
 

@@ -5,15 +5,17 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/cli/selftest/kernel_costs.h"
 #include "engine/graph/llama.h"
 #include "engine/graph/llama_workspace.h"
 #include "engine/model/weight_specs.h"
 #include "engine/session/step_cost.h"
+#include "kernels/cuda/kernel_costs.h"
 #include "kernels/page_layout.h"
 
 namespace longhand::engine::cli {
 namespace {
+
+namespace costs = kernels::cuda::costs;
 
 constexpr std::int64_t kMostMatvecTokens = 8;
 constexpr std::int64_t kMostDecodeQueries = 32;  // of a kv head

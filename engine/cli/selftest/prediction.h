@@ -4,10 +4,10 @@
 //   a launch = max(bytes / (share * copy rate), operations / (share * matrix rate),
 //                  instructions / (share * issue rate)) + latency
 //
-// with the shares and counts of engine/cli/selftest/kernel_costs.h. The device is a card's data
-// sheet, or what a self-test has measured of the device at hand. What the model leaves out: the
-// last, partly filled round of blocks of a launch, and too few bytes in flight, both of which cost
-// most where a card is wide and a matrix small.
+// with the shares and counts of kernels/cuda/kernel_costs.h. The device is a card's data sheet, or
+// what a self-test has measured of the device at hand. What the model leaves out: the last, partly
+// filled round of blocks of a launch, and too few bytes in flight, both of which cost most where a
+// card is wide and a matrix small.
 
 #include <array>
 #include <cstdint>

@@ -1,11 +1,21 @@
+// Attention for few queries, as in a decode step: up to 32 of a kv head. Bound by memory, so codes
+// are read from the pages once and multiplied as they are, never expanded.
+//
+// A page, or a run of exact tokens, is a unit, and a unit is the work of one warp: its scores, its
+// softmax, its weighted sum of values (decode_warp.cuh; what differs between codes and exact
+// numbers is in decode_codes.cuh and decode_exact.cuh). The units of a kv head are split over as
+// many blocks as fill the device. The warps of a block join their sums in shared memory; the last
+// block of a head to finish joins what all of them left in the workspace. So attention is one
+// launch, whatever the length of the history.
+
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/attention/decode_codes.h"
-#include "kernels/cuda/attention/decode_exact.h"
-#include "kernels/cuda/attention/decode_page.h"
-#include "kernels/cuda/warp/last_block.h"
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/attention/decode_codes.cuh"
+#include "kernels/cuda/attention/decode_exact.cuh"
+#include "kernels/cuda/attention/decode_page.cuh"
+#include "kernels/cuda/warp/last_block.cuh"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

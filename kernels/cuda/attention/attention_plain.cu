@@ -1,10 +1,14 @@
+// Attention of last resort: any head_dim, any number of queries, any alignment. One warp takes one
+// query of one head and reads the history number by number, so it is slow; attention_decode.cu and
+// attention_prefill.cu take what the engine's models need.
+
 #include <algorithm>
 #include <cassert>
 
 #include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/pages/kv_device.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/warp.h"
+#include "kernels/cuda/pages/kv_device.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

@@ -1,10 +1,18 @@
+// Attention for many queries, as when a prompt is read. Bound by tensor cores.
+//
+// A block has rows of queries and walks through the history, pages, spans and the chunk, in tiles:
+// while its warps multiply one tile (prefill_warp.cuh), the next one comes into shared memory as
+// codes and becomes halves there (prefill_tiles.cuh). Each warp keeps rows of its own with their
+// softmax, so that blocks meet only at barriers between tiles. Where the rows are too few to fill
+// the device, the history is split over several blocks, and a second launch merges their parts.
+
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/attention/prefill_tiles.h"
-#include "kernels/cuda/attention/prefill_warp.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/warp.h"
+#include "kernels/cuda/attention/prefill_tiles.cuh"
+#include "kernels/cuda/attention/prefill_warp.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

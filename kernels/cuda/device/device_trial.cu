@@ -1,5 +1,7 @@
+// A kernel with shared memory and a barrier, whose result the host knows (device_check.cpp).
+
 #include "kernels/cuda/device/device_trial.h"
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

@@ -5,7 +5,7 @@
 // From token to token few arguments move: the token's id, the place of its key and value, how much
 // attention reads. So the graph of the step before stays, and only the nodes whose grid or
 // arguments differ are set anew. A step that launches other kernels (it also packs a page) is
-// launched kernel by kernel, and a second one like it makes a new graph. README.md says why not
+// launched kernel by kernel, and a second one like it makes a new graph. NOTES.md says why not
 // stream capture.
 
 #include <cuda_runtime_api.h>

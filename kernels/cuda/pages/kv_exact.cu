@@ -1,6 +1,9 @@
-#include "kernels/cuda/pages/kv_device.h"
+// Storing and moving exact tokens, number by number: decode steps store theirs with RoPE instead
+// (elementwise.cu).
+
+#include "kernels/cuda/pages/kv_device.cuh"
 #include "kernels/cuda/pages/kv_exact.h"
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

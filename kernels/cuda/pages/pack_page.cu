@@ -1,8 +1,12 @@
-#include "kernels/cuda/pages/group_solver.h"
-#include "kernels/cuda/pages/kv_device.h"
+// Pages from exact tokens and back: a block brings its channels of all tokens to shared memory,
+// finds the scales of its groups (group_solver.cuh) and writes codes as whole words. What comes out
+// equals the CPU's page bit for bit, so nothing here may be fused or reordered.
+
+#include "kernels/cuda/pages/group_solver.cuh"
+#include "kernels/cuda/pages/kv_device.cuh"
 #include "kernels/cuda/pages/pack_page.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/warp.h"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

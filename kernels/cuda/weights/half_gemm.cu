@@ -1,6 +1,9 @@
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/ptx.h"
-#include "kernels/cuda/warp/warp.h"
+// Our own product of matrices of halves on tensor cores, for where cuBLAS is not installed. A block
+// makes 128 x 128 outputs; while it multiplies one stage of 32 columns the next one comes.
+
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/ptx.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 #include "kernels/cuda/weights/half_gemm.h"
 
 namespace longhand::kernels::cuda {

@@ -1,7 +1,10 @@
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/warp.h"
+// Products with weights of any type, shape and alignment, one warp an output: the slow path that
+// nf4_matvec.cu, row_matvec.cu and tiled_matmul.cpp leave over.
+
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 #include "kernels/cuda/weights/matmul.h"
-#include "kernels/cuda/weights/weight_reader.h"
+#include "kernels/cuda/weights/weight_reader.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {

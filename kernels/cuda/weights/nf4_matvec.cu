@@ -1,10 +1,3 @@
-#include <algorithm>
-#include <cstdint>
-
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/weights/matvec_job.h"
-#include "kernels/cuda/weights/nf4_warp.h"
-
 // Products of NF4 weights with 1 to 8 tokens, at the speed of memory.
 //
 // A block makes groups of 32 outputs, one after the other; its warps share the columns. There are
@@ -14,6 +7,13 @@
 // With a norm, a block sums up the squares of its input while its first weights are on their way:
 // 16 KB from L2 for 4096 columns, and a kernel less. Gated, half of a group's rows are the gate's
 // and half the same rows of the other weight.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/weights/matvec_job.cuh"
+#include "kernels/cuda/weights/nf4_warp.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {
@@ -118,10 +118,105 @@ __device__ __forceinline__ int firstGroupAfter(const MatvecJob& job, int index) 
   return index + 1 < job.nProjections ? job.firstBlocks[index + 1] : -1;
 }
 
+/// What shared memory has before the first turn: zeros where one token asks for them, and the whole
+/// input where it fits. All threads; a barrier must follow.
+template <class Form>
+__device__ __forceinline__ void stageInput(const Nf4Job& all, bool isWhole, int nChunks, int thread,
+                                           int warp, const float* factors, unsigned char* pieces) {
+  if constexpr (Form::kIsOne) {
+    if (thread < Form::kZeroPieces) {
+      *reinterpret_cast<uint4*>(pieces + (all.nSlots * Form::kChunkPieces + thread) *
+                                             Form::kPieceStride) = make_uint4(0, 0, 0, 0);
+    }
+  }
+  if (!isWhole) return;
+  for (int chunk = warp; chunk < nChunks; chunk += Form::kWarps) {
+    stageChunk<Form>(all.matvec, factors, chunk,
+                     pieces + chunk * Form::kChunkPieces * Form::kPieceStride);
+  }
+}
+
+/// Adds words `word` and `word + 1` of each of this lane's rows, 16 codes, times their columns.
+template <class Form, bool kIsGated>
+__device__ __forceinline__ void multiplyWords(
+    const Nf4Loads<Form, kIsGated>& loads, int word, const unsigned char* table, unsigned lane4,
+    const unsigned (&columns)[Form::kTokenTiles][8],
+    float (&products)[kNf4RowTiles][Form::kTokenTiles][4]) {
+#pragma unroll
+  for (int s = 0; s < 4; ++s) {
+    const int byte = s % 2 * 2;
+#pragma unroll
+    for (int m = 0; m < kNf4RowTiles; ++m) {
+      unsigned a[4];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const unsigned codes = loads.words[m][half][word + s / 2];
+        a[half] = pairOf<Form>(table, codes, byte, lane4);
+        a[half + 2] = pairOf<Form>(table, codes, byte + 1, lane4);
+      }
+#pragma unroll
+      for (int n = 0; n < Form::kTokenTiles; ++n) {
+        const unsigned pair[2] = {columns[n][2 * s], columns[n][2 * s + 1]};
+        multiplyTile(products[m][n], a, pair);
+      }
+    }
+  }
+}
+
+/// Adds the products of this lane's NF4 block `b`, each row's times its absmax.
+template <class Form, bool kIsGated>
+__device__ __forceinline__ void scaleProducts(
+    const Nf4Job& all, int index, const typename Form::Fixed& fixed,
+    const Nf4Loads<Form, kIsGated>& loads, int b, int g,
+    const float (&products)[kNf4RowTiles][Form::kTokenTiles][4],
+    float (&sums)[kNf4RowTiles][Form::kTokenTiles][4]) {
+#pragma unroll
+  for (int m = 0; m < kNf4RowTiles; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float scale =
+          loads.absmaxAt(all, index, fixed.nestedCodebooks, Form::kIsOne ? 2 * m + half : b);
+      if constexpr (!Form::kIsOne) {
+        scale = __shfl_sync(kAllLanes, scale, 16 * m + 8 * half + g);
+      }
+#pragma unroll
+      for (int n = 0; n < Form::kTokenTiles; ++n) {
+        sums[m][n][2 * half] += scale * products[m][n][2 * half];
+        sums[m][n][2 * half + 1] += scale * products[m][n][2 * half + 1];
+      }
+    }
+  }
+}
+
+/// A turn of a warp: adds the products of the codes at hand with the chunk at `slotAt`. As soon as
+/// half of the codes are done with, the next ones take their place, where `hasNext`.
+template <class Form, bool kIsGated>
+__device__ __forceinline__ void multiplyChunk(
+    const Nf4Job& all, int index, const typename Form::Fixed& fixed, const unsigned char* table,
+    const unsigned char* const (&slots)[Form::kTokenTiles], int slotAt, int g, unsigned lane4,
+    bool hasNext, Nf4Loads<Form, kIsGated>& loads,
+    float (&sums)[kNf4RowTiles][Form::kTokenTiles][4]) {
+#pragma unroll
+  for (int b = 0; b < Form::kLaneBlocks; ++b) {
+    float products[kNf4RowTiles][Form::kTokenTiles][4] = {};
+#pragma unroll
+    for (int c = 0; c < Form::kBlockWords / 2; ++c) {
+      unsigned columns[Form::kTokenTiles][8];
+      loadColumns<Form>(slots, slotAt, b, c, columns);
+      multiplyWords(loads, b * Form::kBlockWords + 2 * c, table, lane4, columns, products);
+      const int nDone = b * Form::kBlockWords + 2 * c + 2;
+      if (nDone % Form::kPartWords == 0 && hasNext) {
+        loads.loadCodes(all.matvec, nDone / Form::kPartWords - 1);
+      }
+    }
+    scaleProducts(all, index, fixed, loads, b, g, products, sums);
+  }
+  if (hasNext) loads.loadAbsmax(all);
+}
+
 template <class Form, bool kIsGated>
 __global__ void __launch_bounds__(Form::kThreads, Form::kBlocksAtOnce)
     nf4MatvecKernel(const __grid_constant__ Nf4Job all) {
-  constexpr int kTokenTiles = Form::kTokenTiles;
   DYN_SHARED(unsigned char, shared);
   auto& fixed = *reinterpret_cast<typename Form::Fixed*>(shared);
   unsigned char* const table = shared + Form::kTableAt;
@@ -151,34 +246,11 @@ __global__ void __launch_bounds__(Form::kThreads, Form::kBlocksAtOnce)
   if (job.normWeight != nullptr) {
     makeFactors<Form>(job, fixed);
   }
-  if constexpr (Form::kIsOne) {
-    if (thread < Form::kZeroPieces) {
-      *reinterpret_cast<uint4*>(pieces + (all.nSlots * Form::kChunkPieces + thread) *
-                                             Form::kPieceStride) = make_uint4(0, 0, 0, 0);
-    }
-  }
-  if (isWhole) {
-    for (int chunk = warp; chunk < nChunks; chunk += Form::kWarps) {
-      stageChunk<Form>(job, fixed.factors, chunk,
-                       pieces + chunk * Form::kChunkPieces * Form::kPieceStride);
-    }
-  }
+  stageInput<Form>(all, isWhole, nChunks, thread, warp, fixed.factors, pieces);
   __syncthreads();
 
-  // This lane's column of inputs in a slot: of one token, zeros but in the lanes whose block it is.
-  const unsigned char* slot[kTokenTiles];
-#pragma unroll
-  for (int n = 0; n < kTokenTiles; ++n) {
-    if constexpr (Form::kIsOne) {
-      slot[n] = g / 2 == q ? pieces + 16 * g
-                           : pieces + all.nSlots * Form::kChunkPieces * Form::kPieceStride;
-    } else {
-      // Columns without a token repeat the last: their sums are not stored.
-      const int column = min(8 * n + g, 2 * nTokens - 1);
-      slot[n] = pieces + (warp * Form::kChunkPieces + column / 2 * 4) * Form::kPieceStride +
-                16 * (column % 2 * 4 + q);
-    }
-  }
+  const unsigned char* slots[Form::kTokenTiles];
+  findSlots<Form>(all, pieces, warp, g, q, nTokens, slots);
   const int slotBytes = Form::kIsOne && g / 2 == q ? Form::kChunkPieces * Form::kPieceStride : 0;
   const auto lane4 = static_cast<unsigned>(4 * lane);
 
@@ -186,7 +258,7 @@ __global__ void __launch_bounds__(Form::kThreads, Form::kBlocksAtOnce)
 #pragma unroll 1
   for (int group = firstGroup; group < lastGroup; ++group) {
     const int nextIndex = group + 1 == nextWeight ? index + 1 : index;
-    float sums[kNf4RowTiles][kTokenTiles][4] = {};
+    float sums[kNf4RowTiles][Form::kTokenTiles][4] = {};
 #pragma unroll 1
     for (int chunk = warp; chunk < nChunks; chunk += Form::kWarps) {
       if (!isWhole) {
@@ -203,67 +275,8 @@ __global__ void __launch_bounds__(Form::kThreads, Form::kBlocksAtOnce)
                      isLastChunk ? warp : chunk + Form::kWarps);
       }
       const int slotAt = slotBytes * (isWhole ? chunk : warp);
-#pragma unroll
-      for (int b = 0; b < Form::kLaneBlocks; ++b) {
-        float products[kNf4RowTiles][kTokenTiles][4] = {};
-#pragma unroll
-        for (int c = 0; c < Form::kBlockWords / 2; ++c) {
-          unsigned columns[kTokenTiles][8];  // 16 of this lane's columns of the block
-#pragma unroll
-          for (int n = 0; n < kTokenTiles; ++n) {
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              const int piece = Form::kIsOne ? 2 * c + i : 2 * b + i;
-              const uint4 four =
-                  *reinterpret_cast<const uint4*>(slot[n] + slotAt + piece * Form::kPieceStride);
-              columns[n][4 * i] = four.x;
-              columns[n][4 * i + 1] = four.y;
-              columns[n][4 * i + 2] = four.z;
-              columns[n][4 * i + 3] = four.w;
-            }
-          }
-#pragma unroll
-          for (int s = 0; s < 4; ++s) {
-            const int word = b * Form::kBlockWords + 2 * c + s / 2;
-            const int byte = s % 2 * 2;
-#pragma unroll
-            for (int m = 0; m < kNf4RowTiles; ++m) {
-              unsigned a[4];
-#pragma unroll
-              for (int half = 0; half < 2; ++half) {
-                a[half] = pairOf<Form>(table, loads.words[m][half][word], byte, lane4);
-                a[half + 2] = pairOf<Form>(table, loads.words[m][half][word], byte + 1, lane4);
-              }
-#pragma unroll
-              for (int n = 0; n < kTokenTiles; ++n) {
-                const unsigned pair[2] = {columns[n][2 * s], columns[n][2 * s + 1]};
-                multiplyTile(products[m][n], a, pair);
-              }
-            }
-          }
-          const int words = b * Form::kBlockWords + 2 * c + 2;  // done with
-          if (words % Form::kPartWords == 0 && hasNext) {
-            loads.loadCodes(job, words / Form::kPartWords - 1);
-          }
-        }
-#pragma unroll
-        for (int m = 0; m < kNf4RowTiles; ++m) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            float scale =
-                loads.absmaxAt(all, index, fixed.nestedCodebooks, Form::kIsOne ? 2 * m + half : b);
-            if constexpr (!Form::kIsOne) {
-              scale = __shfl_sync(kAllLanes, scale, 16 * m + 8 * half + g);
-            }
-#pragma unroll
-            for (int n = 0; n < kTokenTiles; ++n) {
-              sums[m][n][2 * half] += scale * products[m][n][2 * half];
-              sums[m][n][2 * half + 1] += scale * products[m][n][2 * half + 1];
-            }
-          }
-        }
-      }
-      if (hasNext) loads.loadAbsmax(all);
+      multiplyChunk<Form, kIsGated>(all, index, fixed, table, slots, slotAt, g, lane4, hasNext,
+                                    loads, sums);
     }
     // Two sets of partials: a warp comes here again only behind the barrier of the next group,
     // which all reach after they have read these.

@@ -1,10 +1,3 @@
-#include <cstdint>
-
-#include "kernels/cuda/warp/half_pairs.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/warp.h"
-#include "kernels/cuda/weights/matvec_job.h"
-
 // Products of F16, BF16 and int8 weights with 1 to 8 tokens, at the speed of memory: a warp makes 4
 // outputs (2 for more than 4 tokens), so that each number of the inputs is read once for 4 weights,
 // and every lane has 4 loads of 16 bytes in flight. Sums are float.
@@ -12,6 +5,13 @@
 // The factor of a norm is the same for a whole row of input, so a warp multiplies its sums by it at
 // the end: it has met every number by then, and its square. Gated, two of its outputs are the
 // gate's and two the same of the other weight.
+
+#include <cstdint>
+
+#include "kernels/cuda/warp/half_pairs.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/warp.cuh"
+#include "kernels/cuda/weights/matvec_job.cuh"
 
 namespace longhand::kernels::cuda {
 namespace {
@@ -72,6 +72,78 @@ __device__ __forceinline__ void loadEight(const float* row, int col, bool isAlig
   for (int i = 0; i < 8; ++i) x[i] = all[i];
 }
 
+/// Columns [col, col + 8) of each token, times the norm's weights; their squares are added up.
+template <bool kHasNorm, int kTokens>
+__device__ __forceinline__ void stageInput(const MatvecJob& job, int col, int nTokens,
+                                           bool isAligned, float (&squares)[kTokens],
+                                           float (&x)[kTokens][8]) {
+  float norm[8];
+  if constexpr (kHasNorm) loadEight(job.normWeight, col, isAligned, norm);
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    const float* const row = job.input.data + min(t, nTokens - 1) * job.input.stride;
+    loadEight(row, col, isAligned, x[t]);
+    if constexpr (kHasNorm) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        squares[t] += x[t][i] * x[t][i];
+        x[t][i] *= norm[i];
+      }
+    }
+  }
+}
+
+/// Adds the products of 8 numbers of each row, from number `part` of those loaded on.
+template <DataType kType, int kRows, int kTokens>
+__device__ __forceinline__ void multiplyPart(const uint4 (&loaded)[kRows],
+                                             const float (&scale)[kRows], int part,
+                                             const float (&x)[kTokens][8],
+                                             float (&sums)[kRows][kTokens]) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float w[8];
+    Numbers<kType>::expand(loaded[r], part, w);
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      float sum = 0.0F;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += w[i] * x[t][i];
+      sums[r][t] += sum * scale[r];
+    }
+  }
+}
+
+/// The sums of all lanes, and what becomes of them.
+template <bool kHasNorm, bool kIsGated, int kRows, int kTokens>
+__device__ __forceinline__ void writeOutputs(const MatvecJob& job, const Projection& projection,
+                                             int firstRow, int lane, int cols, int nTokens,
+                                             const float (&sums)[kRows][kTokens],
+                                             const float (&squares)[kTokens]) {
+  constexpr int kOutputs = kIsGated ? kRows / 2 : kRows;
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    float factor = 1.0F;
+    if constexpr (kHasNorm) {
+      const float mean = warpSum(squares[t]) / static_cast<float>(cols);
+      factor = 1.0F / sqrtf(mean + job.normEpsilon);
+    }
+    float products[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) products[r] = warpSum(sums[r][t]) * factor;
+    if (lane != 0 || t >= nTokens) continue;
+#pragma unroll
+    for (int r = 0; r < kOutputs; ++r) {
+      if (firstRow + r >= projection.weight.rows) continue;
+      float& y = projection.output.data[t * projection.output.stride + firstRow + r];
+      if constexpr (kIsGated) {
+        y = siluProduct(products[r], products[kOutputs + r]);
+      } else {
+        y = job.accumulate != 0 ? y + products[r] : products[r];
+      }
+    }
+  }
+}
+
 template <DataType kType, int kTokens, bool kHasNorm, bool kIsGated>
 __global__ void __launch_bounds__(kWarps* kWarpSize, kTokens == 1 ? 6 : 3)
     rowMatvecKernel(const __grid_constant__ MatvecJob job) {
@@ -106,57 +178,12 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kTokens == 1 ? 6 : 3)
     }
 #pragma unroll
     for (int part = 0; part < kCount; part += 8) {
-      float norm[8];
-      if constexpr (kHasNorm) loadEight(job.normWeight, col + part, isAligned, norm);
       float x[kTokens][8];
-#pragma unroll
-      for (int t = 0; t < kTokens; ++t) {
-        const float* const row = job.input.data + min(t, nTokens - 1) * job.input.stride;
-        loadEight(row, col + part, isAligned, x[t]);
-        if constexpr (kHasNorm) {
-#pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            squares[t] += x[t][i] * x[t][i];
-            x[t][i] *= norm[i];
-          }
-        }
-      }
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        float w[8];
-        Unpacked::expand(loaded[r], part, w);
-#pragma unroll
-        for (int t = 0; t < kTokens; ++t) {
-          float sum = 0.0F;
-#pragma unroll
-          for (int i = 0; i < 8; ++i) sum += w[i] * x[t][i];
-          sums[r][t] += sum * scale[r];
-        }
-      }
+      stageInput<kHasNorm>(job, col + part, nTokens, isAligned, squares, x);
+      multiplyPart<kType>(loaded, scale, part, x, sums);
     }
   }
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    float factor = 1.0F;
-    if constexpr (kHasNorm) {
-      const float mean = warpSum(squares[t]) / static_cast<float>(cols);
-      factor = 1.0F / sqrtf(mean + job.normEpsilon);
-    }
-    float products[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) products[r] = warpSum(sums[r][t]) * factor;
-    if (lane != 0 || t >= nTokens) continue;
-#pragma unroll
-    for (int r = 0; r < kOutputs; ++r) {
-      if (firstRow + r >= projection.weight.rows) continue;
-      float& y = projection.output.data[t * projection.output.stride + firstRow + r];
-      if constexpr (kIsGated) {
-        y = siluProduct(products[r], products[kOutputs + r]);
-      } else {
-        y = job.accumulate != 0 ? y + products[r] : products[r];
-      }
-    }
-  }
+  writeOutputs<kHasNorm, kIsGated>(job, projection, firstRow, lane, cols, nTokens, sums, squares);
 }
 
 template <DataType kType, int kTokens, bool kHasNorm, bool kIsGated>

@@ -1,8 +1,11 @@
+// Rows of floats and of weights become halves, 8 numbers a thread: what tiled_matmul.cpp
+// multiplies.
+
 #include <cassert>
 
-#include "kernels/cuda/warp/half_pairs.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/weights/weight_reader.h"
+#include "kernels/cuda/warp/half_pairs.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/weights/weight_reader.cuh"
 #include "kernels/cuda/weights/weight_tiles.h"
 
 namespace longhand::kernels::cuda {

@@ -4,17 +4,18 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/checks/kv_integer_error.h"
 #include "kernels/cpu/base/cpu_path.h"
 #include "kernels/cpu/kv/kv_store.h"
 #include "kernels/half.h"
 #include "kernels/page_layout.h"
-#include "tests/kernels/kv_integer_error.h"
 
 namespace longhand::tests {
 namespace {
 
 using kernels::DataType;
 using kernels::ExactSpan;
+using kernels::checks::integerError;
 
 /// Spread evenly over -1..1 by a hash (splitmix64).
 float evenNumber(std::uint64_t stream, std::uint64_t index) {

@@ -7,14 +7,16 @@
 
 #include <QtTest>
 
-#include "engine/cli/selftest/kernel_costs.h"
 #include "engine/cli/selftest/selftest_rows.h"
+#include "kernels/cuda/kernel_costs.h"
 
 using namespace longhand;
 using namespace longhand::engine;
 using namespace longhand::engine::cli;
 
 namespace {
+
+namespace costs = longhand::kernels::cuda::costs;
 
 /// A card that is bound by memory only, of 1 TB/s.
 DeviceSpeed slowMemory() { return {1e12, 1e18, 8, 1'000'000, 1e9}; }

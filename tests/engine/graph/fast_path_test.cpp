@@ -11,7 +11,7 @@
 // The budget of the perplexity is 0.2 %. What a path changes in a text of a few hundred tokens is
 // chance for the most part: a standard error of 0.1 %, which is measured with the change. So the
 // budget is allowed two of those more. (Over 20,000 tokens of longhand-demo's own kind, where the
-// standard error is 0.02 %, no path strays by more than 0.06 %: kernels/cpu/README.md.)
+// standard error is 0.02 %, no path strays by more than 0.06 %: kernels/cpu/NOTES.md.)
 
 #include <cmath>
 #include <random>

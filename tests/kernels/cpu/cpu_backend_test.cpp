@@ -7,13 +7,14 @@
 
 #include <QtTest>
 
+#include "kernels/checks/test_matrix.h"
 #include "kernels/cpu/base/core_count.h"
 #include "kernels/half.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/test_backends.h"
-#include "tests/kernels/test_matrix.h"
 
 using namespace longhand::kernels;
+using namespace longhand::kernels::checks;
 using namespace longhand::tests;
 
 class CpuBackendTest : public QObject {

@@ -8,6 +8,7 @@
 #include <QtTest>
 
 #include "kernels/checks/attention_check.h"
+#include "kernels/checks/attention_scenes.h"
 #include "kernels/checks/kv_scene.h"
 #include "kernels/cpu/kv/kv_store.h"
 #include "kernels/page_layout.h"
@@ -28,15 +29,25 @@ constexpr Path kPaths[] = {{"portable", CpuPath::kPortable},
                            {"AVX-512 VNNI", CpuPath::kAvx512Vnni},
                            {"AVX-512 BF16", CpuPath::kAvx512Bf16}};
 
-/// Largest difference to the slow twin over what rounding explains; at most 1 when all is well.
-double errorRatio(KvScene& scene, CpuKv& kv, std::int64_t nRows, std::int64_t chunkOffset) {
+CheckResult checked(KvScene& scene, CpuKv& kv, std::int64_t nRows, std::int64_t chunkOffset) {
   const std::int64_t nQueries = nRows * scene.shape().nHeads / scene.shape().nKvHeads;
   AttentionRounding rounding;
   rounding.hasIntegers = kv.attendsByIntegers(nQueries);
   rounding.hasBf16Products = kv.kernels().floatKernels != nullptr &&
                              scene.chunk().type == DataType::kF16 && nQueries > kMaxDirectQueries;
   const auto attend = [&](const auto&... arguments) { kv.attend(scene.shape(), arguments...); };
-  return checkAttention(scene, rounding, nRows, chunkOffset, attend).worst;
+  return checkAttention(scene, rounding, nRows, chunkOffset, attend);
+}
+
+/// Largest difference to the slow twin over what rounding explains; at most 1 when all is well.
+double errorRatio(KvScene& scene, CpuKv& kv, std::int64_t nRows, std::int64_t chunkOffset) {
+  return checked(scene, kv, nRows, chunkOffset).worst;
+}
+
+SceneCheck sceneCheck(CpuKv& kv) {
+  return [&kv](KvScene& scene, std::int64_t nRows, std::int64_t chunkOffset) {
+    return checked(scene, kv, nRows, chunkOffset);
+  };
 }
 
 }  // namespace
@@ -208,37 +219,14 @@ void CpuKvTest::everyFormatIsAttendedAsByTheSlowTwin() {
 
 void CpuKvTest::everyHeadDimIsAttendedAsByTheSlowTwin() {
   FETCH_PATH(kv);
-  for (std::int64_t headDim = 8; headDim <= 256; headDim += headDim < 72 ? 2 : 14) {
-    for (const int nbits : {8, 4, 2}) {
-      for (const std::int64_t nRows : {1, 20}) {
-        KvScene scene({2, 1, headDim}, 77);
-        scene.addPage(pageFormat(nbits, nbits, 32), 32);
-        scene.addSpan(DataType::kF16, 5, 6);
-        scene.addSpan(DataType::kF32, 3, 9);
-        scene.setChunk(DataType::kF16, nRows, nRows + 2);
-        const double ratio = errorRatio(scene, kv, nRows, 0);
-        QVERIFY2(ratio <= 1.0, (std::to_string(headDim) + ": " + std::to_string(ratio)).c_str());
-      }
-    }
-  }
+  const CheckResult result = checkHeadDims(sceneCheck(kv), {2, 14});
+  QVERIFY2(result.isGood(), result.problem.c_str());
 }
 
 void CpuKvTest::everyNumberOfQueriesIsAttendedAsByTheSlowTwin() {
   FETCH_PATH(kv);
-  for (const std::int64_t queriesPerKvHead : {1, 2, 3, 5, 8}) {
-    for (std::int64_t nRows = 1; nRows <= 140; nRows += nRows < 20 ? 1 : 13) {
-      KvScene scene({2 * queriesPerKvHead, 2, 24}, 3);
-      scene.addPage(pageFormat(4, 2, 32), 32);
-      scene.addSpan(DataType::kF16, 4, 4);
-      const std::int64_t offset = nRows % 3 * 5;
-      scene.setChunk(nRows % 2 == 0 ? DataType::kF16 : DataType::kF32, offset + nRows + 2,
-                     offset + nRows + 5);
-      const double ratio = errorRatio(scene, kv, nRows, offset);
-      QVERIFY2(ratio <= 1.0, (std::to_string(queriesPerKvHead) + " x " + std::to_string(nRows) +
-                              ": " + std::to_string(ratio))
-                                 .c_str());
-    }
-  }
+  const CheckResult result = checkQueryCounts(sceneCheck(kv), {1, 13});
+  QVERIFY2(result.isGood(), result.problem.c_str());
 }
 
 void CpuKvTest::everyShapeIsDecodedAsByTheSlowTwin() {
@@ -330,21 +318,8 @@ void CpuKvTest::integersAddLessThanAFifthOfTheCachesOwnError() {
 
 void CpuKvTest::everyNumberOfValidTokensIsAttendedAsByTheSlowTwin() {
   FETCH_PATH(kv);
-  for (int nTokens = 1; nTokens <= 128; nTokens += nTokens < 70 ? 1 : 7) {
-    for (const int nbits : {16, 8, 4, 2}) {
-      for (const std::int64_t nRows : {1, 9}) {
-        KvScene scene({1, 1, 20}, 19);
-        const int groupSize = nTokens <= 32 ? 32 : nTokens <= 64 ? 64 : 128;
-        scene.addPage(pageFormat(nbits, nbits, groupSize), nTokens);
-        scene.addSpan(DataType::kF16, nTokens, nTokens + 1);
-        scene.setChunk(DataType::kF16, nRows, nRows);
-        const double ratio = errorRatio(scene, kv, nRows, 0);
-        QVERIFY2(ratio <= 1.0, (std::to_string(nTokens) + " tokens, " + std::to_string(nbits) +
-                                " bits: " + std::to_string(ratio))
-                                   .c_str());
-      }
-    }
-  }
+  const CheckResult result = checkValidTokenCounts(sceneCheck(kv), {1, 7});
+  QVERIFY2(result.isGood(), result.problem.c_str());
 }
 
 void CpuKvTest::longMixedHistoriesAreAttendedAsByTheSlowTwin() {
@@ -354,22 +329,10 @@ void CpuKvTest::longMixedHistoriesAreAttendedAsByTheSlowTwin() {
                                     {70, DataType::kF32},
                                     {70, DataType::kF16},
                                     {300, DataType::kF16}}) {
-    KvScene scene({4, 2, 80}, 23);
-    scene.addSpan(DataType::kF16, 4, 4);
-    constexpr int kNbits[] = {16, 8, 4, 2};
-    for (int i = 0; i < 40; ++i) {
-      const int groupSize = 32 << (i % 3);
-      const bool isSymmetric = i % 5 == 0;
-      scene.addPage(pageFormat(kNbits[i % 4], kNbits[i / 4 % 4], groupSize,
-                               isSymmetric ? QuantScheme::kSymmetric : QuantScheme::kAsymmetric),
-                    i % 7 == 0 ? groupSize - i % 31 : groupSize);
-    }
-    scene.addSpan(DataType::kF32, 0, 4);
-    scene.addSpan(DataType::kF16, 150, 200);
-    scene.setChunk(type, nRows + 70, nRows + 80);
-    const double ratio = errorRatio(scene, kv, nRows, 70);
-    qInfo("%d rows: %.3f of the tolerance", nRows, ratio);
-    QVERIFY2(ratio <= 1.0, std::to_string(ratio).c_str());
+    const CheckResult result =
+        checkMixedHistory(sceneCheck(kv), {.chunkType = type, .nRows = nRows});
+    qInfo("%d rows: %.3f of the tolerance", nRows, result.worst);
+    QVERIFY2(result.isGood(), result.problem.c_str());
   }
 }
 

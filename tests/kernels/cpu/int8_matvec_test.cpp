@@ -10,14 +10,14 @@
 
 #include <QtTest>
 
+#include "kernels/checks/test_matrix.h"
 #include "kernels/cpu/base/cpu_path.h"
 #include "kernels/cpu/weights/byte_codebook.h"
 #include "kernels/cpu/weights/cpu_kernels.h"
 #include "kernels/nf4.h"
-#include "tests/kernels/test_matrix.h"
 
 using namespace longhand::kernels;
-using namespace longhand::tests;
+using namespace longhand::kernels::checks;
 
 namespace {
 

@@ -7,10 +7,10 @@
 #include <QtTest>
 
 #include "kernels/checks/matmul_check.h"
+#include "kernels/checks/test_matrix.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/cuda_on_cpu/cublas_stub.h"
 #include "tests/cuda_on_cpu/device_memory.h"
-#include "tests/kernels/test_matrix.h"
 
 using namespace longhand::kernels;
 using namespace longhand::kernels::checks;

@@ -7,6 +7,7 @@
 #include <QtTest>
 
 #include "kernels/checks/attention_check.h"
+#include "kernels/checks/attention_scenes.h"
 #include "kernels/checks/kv_scene.h"
 #include "kernels/checks/kv_store_check.h"
 #include "kernels/cuda/attention/attention.h"
@@ -143,21 +144,8 @@ void CudaKvTest::everyFormatIsAttendedAsByTheSlowTwin() {
 
 void CudaKvTest::everyHeadDimIsAttendedAsByTheSlowTwin() {
   LONGHAND_FETCH_BACKEND();
-  const std::int64_t smallStep = 6;
-  const std::int64_t largeStep = 44;
-  for (std::int64_t headDim = 8; headDim <= 256; headDim += headDim < 72 ? smallStep : largeStep) {
-    for (const int nbits : {8, 4, 2}) {
-      for (const std::int64_t nRows : {1, 20}) {
-        KvScene scene({2, 1, headDim}, 77);
-        scene.addPage(pageFormat(nbits, nbits, 32), 32);
-        scene.addSpan(DataType::kF16, 5, 6);
-        scene.addSpan(DataType::kF32, 3, 9);
-        scene.setChunk(DataType::kF16, nRows, nRows + 2);
-        const double ratio = errorRatio(scene, backend, nRows, 0);
-        QVERIFY2(ratio <= 1.0, (std::to_string(headDim) + ": " + std::to_string(ratio)).c_str());
-      }
-    }
-  }
+  const CheckResult result = checkHeadDims(sceneCheck(backend), {6, 44});
+  QVERIFY2(result.isGood(), result.problem.c_str());
 }
 
 // Heads of 128 channels have kernels of their own; one, up to 4 and up to 8 queries too.
@@ -192,62 +180,22 @@ void CudaKvTest::everyFormatOfLlamaHeadsIsAttendedAsByTheSlowTwin() {
 
 void CudaKvTest::everyNumberOfQueriesIsAttendedAsByTheSlowTwin() {
   LONGHAND_FETCH_BACKEND();
-  const std::int64_t smallStep = 4;
-  const std::int64_t largeStep = 44;
-  for (const std::int64_t queriesPerKvHead : {1, 2, 3, 5, 8}) {
-    for (std::int64_t nRows = 1; nRows <= 140; nRows += nRows < 20 ? smallStep : largeStep) {
-      KvScene scene({2 * queriesPerKvHead, 2, 24}, 3);
-      scene.addPage(pageFormat(4, 2, 32), 32);
-      scene.addSpan(DataType::kF16, 4, 4);
-      const std::int64_t offset = nRows % 3 * 5;
-      scene.setChunk(DataType::kF32, offset + nRows + 2, offset + nRows + 5);
-      const double ratio = errorRatio(scene, backend, nRows, offset);
-      QVERIFY2(ratio <= 1.0, (std::to_string(queriesPerKvHead) + " x " + std::to_string(nRows) +
-                              ": " + std::to_string(ratio))
-                                 .c_str());
-    }
-  }
+  const CheckResult result = checkQueryCounts(sceneCheck(backend), {4, 44});
+  QVERIFY2(result.isGood(), result.problem.c_str());
 }
 
 void CudaKvTest::everyNumberOfValidTokensIsAttendedAsByTheSlowTwin() {
   LONGHAND_FETCH_BACKEND();
-  const int smallStep = 3;
-  const int largeStep = 29;
-  for (int nTokens = 1; nTokens <= 128; nTokens += nTokens < 70 ? smallStep : largeStep) {
-    for (const int nbits : {16, 8, 4, 2}) {
-      for (const std::int64_t nRows : {1, 9}) {
-        KvScene scene({1, 1, 20}, 19);
-        const int groupSize = nTokens <= 32 ? 32 : nTokens <= 64 ? 64 : 128;
-        scene.addPage(pageFormat(nbits, nbits, groupSize), nTokens);
-        scene.addSpan(DataType::kF16, nTokens, nTokens + 1);
-        scene.setChunk(DataType::kF16, nRows, nRows);
-        const double ratio = errorRatio(scene, backend, nRows, 0);
-        QVERIFY2(ratio <= 1.0, (std::to_string(nTokens) + " tokens, " + std::to_string(nbits) +
-                                " bits: " + std::to_string(ratio))
-                                   .c_str());
-      }
-    }
-  }
+  const CheckResult result = checkValidTokenCounts(sceneCheck(backend), {3, 29});
+  QVERIFY2(result.isGood(), result.problem.c_str());
 }
 
 void CudaKvTest::longMixedHistoriesAreAttendedAsByTheSlowTwin() {
   LONGHAND_FETCH_BACKEND();
   for (const std::int64_t nRows : {1, 3, 70}) {
-    KvScene scene({4, 2, 80}, 23);
-    scene.addSpan(DataType::kF16, 4, 4);
-    constexpr int kNbits[] = {16, 8, 4, 2};
-    for (int i = 0; i < 40; ++i) {
-      const int groupSize = 32 << (i % 3);
-      const bool isSymmetric = i % 5 == 0;
-      scene.addPage(pageFormat(kNbits[i % 4], kNbits[i / 4 % 4], groupSize,
-                               isSymmetric ? QuantScheme::kSymmetric : QuantScheme::kAsymmetric),
-                    i % 7 == 0 ? groupSize - i % 31 : groupSize);
-    }
-    scene.addSpan(DataType::kF32, 0, 4);
-    scene.addSpan(DataType::kF16, 150, 200);
-    scene.setChunk(DataType::kF32, nRows + 70, nRows + 80);
-    const double ratio = errorRatio(scene, backend, nRows, 70);
-    QVERIFY2(ratio <= 1.0, std::to_string(ratio).c_str());
+    const CheckResult result =
+        checkMixedHistory(sceneCheck(backend), {.chunkType = DataType::kF32, .nRows = nRows});
+    QVERIFY2(result.isGood(), result.problem.c_str());
   }
 }
 

@@ -18,9 +18,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cuda/pages/kv_device.h"
-#include "kernels/cuda/warp/half_pairs.h"
-#include "kernels/cuda/warp/ptx.h"
+#include "kernels/cuda/pages/kv_device.cuh"
+#include "kernels/cuda/warp/half_pairs.cuh"
+#include "kernels/cuda/warp/ptx.cuh"
 
 namespace longhand::kernels::cuda {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Reductions over the 32 lanes of a warp; every lane gets the result. All lanes must call.
 
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 

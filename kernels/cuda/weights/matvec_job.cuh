@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/vector_io.h"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/vector_io.cuh"
 #include "kernels/cuda/weights/matmul.h"
 
 namespace longhand::kernels::cuda {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/portability.cuh"
 #include "kernels/types.h"
 
 namespace longhand::kernels::cuda {

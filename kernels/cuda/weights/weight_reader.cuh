@@ -2,7 +2,7 @@
 // Single numbers of a weight on the device, exactly as kernels/nf4.h sees them: for the paths that
 // any shape and alignment may take. Fast paths read whole vectors instead.
 
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/portability.cuh"
 #include "kernels/types.h"
 
 namespace longhand::kernels::cuda {

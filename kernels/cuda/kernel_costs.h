@@ -1,12 +1,13 @@
 #pragma once
-// What the CUDA kernels cost: every figure that a prediction (engine/cli/selftest/prediction.h)
-// rests on, and where it comes from. "Counted" means instructions of a warp in the machine code for
-// sm_86 and sm_90 (nvcc 13.0), which differ by less than 3 %: `tests/bench/count_instructions.py`
-// prints the loops of each kernel. "Assumed" means that no card has been at hand to measure it.
+// What the CUDA kernels cost: every figure that a prediction (`longhand-cli selftest --predict`)
+// rests on, and where it comes from. Needs nothing of CUDA. "Counted" means instructions of a warp
+// in the machine code for sm_86 and sm_90 (nvcc 13.0), which differ by less than 3 %:
+// `tests/bench/count_instructions.py` prints the loops of each kernel. "Assumed" means that no card
+// has been at hand to measure it.
 
 #include <cstdint>
 
-namespace longhand::engine::cli::costs {
+namespace longhand::kernels::cuda::costs {
 
 // --- Shares of what the same device does at best -----------------------------------------------
 
@@ -22,7 +23,7 @@ inline constexpr double kSchedulers = 4.0;  // of a multiprocessor, an instructi
 inline constexpr double kProductShare = 0.85;
 /// The same of prefill attention: 80 % of a GeForce's data sheet, 30 % of an H200's, where mma.sync
 /// has about 62 % of the rate that cuBLAS gets from wgmma. From counts of instructions and of bytes
-/// in shared memory, kernels/cuda/README.md, "Prefill attention".
+/// in shared memory, kernels/cuda/NOTES.md, "Prefill attention".
 inline constexpr double kPrefillAttentionShare = 0.84;
 inline constexpr double kPrefillAttentionShareHopper = 0.42;
 inline constexpr double kPrefillAttentionShareHopperExact = 0.47;  // with tokens of 16 bits
@@ -32,7 +33,7 @@ inline constexpr double kPrefillAttentionShareHopperExact = 0.47;  // with token
 /// A kernel that waits for the one before it, in a graph or a full stream, until its first bytes
 /// are there. Assumed: 0.5 to 1 us between two nodes, and a trip to memory.
 inline constexpr double kLaunchSeconds = 1.5e-6;
-/// What the host adds to a token: kernels/cuda/README.md, "A decode step".
+/// What the host adds to a token: kernels/cuda/NOTES.md, "A decode step".
 inline constexpr double kStepSeconds = 50e-6;
 /// The best 41 of 32,000 logits. Assumed.
 inline constexpr double kTopLogitsSeconds = 8e-6;
@@ -96,7 +97,7 @@ struct RowInstructions {
 inline constexpr RowInstructions kHalfRow = {130.0, 290.0, 1100.0};
 inline constexpr RowInstructions kInt8Row = {195.0, 385.0, 980.0};
 
-/// Packing, a number. Estimated from the source (kernels/cuda/pages/group_solver.h): two passes;
+/// Packing, a number. Estimated from the source (kernels/cuda/pages/group_solver.cuh): two passes;
 /// each of HQQ's 20 steps takes a power, two divisions, the error of the outcome, and 8 operations
 /// on doubles.
 inline constexpr double kPackMinMax = 40.0;
@@ -107,4 +108,4 @@ inline constexpr double kPackHqqDoubles = 160.0;
 inline constexpr double kDoubleSlots = 64.0;
 inline constexpr double kDoubleSlotsHopper = 2.0;
 
-}  // namespace longhand::engine::cli::costs
+}  // namespace longhand::kernels::cuda::costs

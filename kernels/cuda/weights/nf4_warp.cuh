@@ -15,12 +15,12 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/attention/code_tiles.h"
-#include "kernels/cuda/warp/half_pairs.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/ptx.h"
-#include "kernels/cuda/warp/warp.h"
-#include "kernels/cuda/weights/matvec_job.h"
+#include "kernels/cuda/attention/code_tiles.cuh"
+#include "kernels/cuda/warp/half_pairs.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/ptx.cuh"
+#include "kernels/cuda/warp/warp.cuh"
+#include "kernels/cuda/weights/matvec_job.cuh"
 
 namespace longhand::kernels::cuda {
 
@@ -279,6 +279,47 @@ __device__ __forceinline__ void stageChunk(const MatvecJob& job, const float* fa
         reinterpret_cast<uint4*>(pieces + (Form::kIsOne ? u : 4 * token + u) * Form::kPieceStride);
     piece[Form::kIsOne ? 2 * q : q] = split.high;
     piece[Form::kIsOne ? 2 * q + 1 : q + 4] = split.low;
+  }
+}
+
+/// Where lane 4 * g + q of `warp` finds what it multiplies its codes with: its column of each token
+/// tile, in slot 0 of `pieces`. Of one token, zeros but in the lanes whose NF4 block it is.
+template <class Form>
+__device__ __forceinline__ void findSlots(const Nf4Job& job, const unsigned char* pieces, int warp,
+                                          int g, int q, int nTokens,
+                                          const unsigned char* (&slots)[Form::kTokenTiles]) {
+#pragma unroll
+  for (int n = 0; n < Form::kTokenTiles; ++n) {
+    if constexpr (Form::kIsOne) {
+      slots[n] = g / 2 == q ? pieces + 16 * g
+                            : pieces + job.nSlots * Form::kChunkPieces * Form::kPieceStride;
+    } else {
+      // Columns without a token repeat the last: their sums are not stored.
+      const int column = min(8 * n + g, 2 * nTokens - 1);
+      slots[n] = pieces + (warp * Form::kChunkPieces + column / 2 * 4) * Form::kPieceStride +
+                 16 * (column % 2 * 4 + q);
+    }
+  }
+}
+
+/// 16 of a lane's columns of the slot at `slotAt`: those of words 2 * c and 2 * c + 1 of its NF4
+/// block `b`.
+template <class Form>
+__device__ __forceinline__ void loadColumns(const unsigned char* const (&slots)[Form::kTokenTiles],
+                                            int slotAt, int b, int c,
+                                            unsigned (&columns)[Form::kTokenTiles][8]) {
+#pragma unroll
+  for (int n = 0; n < Form::kTokenTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int piece = Form::kIsOne ? 2 * c + i : 2 * b + i;
+      const uint4 four =
+          *reinterpret_cast<const uint4*>(slots[n] + slotAt + piece * Form::kPieceStride);
+      columns[n][4 * i] = four.x;
+      columns[n][4 * i + 1] = four.y;
+      columns[n][4 * i + 2] = four.z;
+      columns[n][4 * i + 3] = four.w;
+    }
   }
 }
 

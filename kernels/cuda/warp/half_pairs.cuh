@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 

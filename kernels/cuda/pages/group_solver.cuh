@@ -3,8 +3,8 @@
 // order, so that a page has the same bytes whichever processor packed it. Operations that nvcc
 // would fuse are written as intrinsics that round.
 
-#include "kernels/cuda/pages/kv_device.h"
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/pages/kv_device.cuh"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Blocks that hand what they have made to the one that finishes last.
 
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/portability.cuh"
 
 namespace longhand::kernels::cuda {
 

@@ -1,9 +1,9 @@
 #pragma once
 // Exact keys and values, of a page with 16 bits or of a span, for one warp of decode attention
-// (decode_warp.h). Halves are multiplied by tensor cores: the 8 columns hold 4 queries twice, the
+// (decode_warp.cuh). Halves are multiplied by tensor cores: the 8 columns hold 4 queries twice, the
 // high and the low half of a float. Floats, which only tests store, are multiplied plainly.
 
-#include "kernels/cuda/attention/decode_warp.h"
+#include "kernels/cuda/attention/decode_warp.cuh"
 
 namespace longhand::kernels::cuda {
 

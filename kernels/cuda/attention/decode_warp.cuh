@@ -6,8 +6,8 @@
 // Both products run on tensor cores, tokens (keys) or channels (values) as the 16 rows of a tile:
 //   scores  = codes [tokens, channels] * (query * scale) [channels, queries]  + query * mins
 //   outputs = codes^T [channels, tokens] * (p * scale) [tokens, queries]      + p * mins
-// Codes are bytes, and what they meet is an integer whose digits are columns (decode_codes.h);
-// exact numbers are halves, and what they meet is two halves (decode_exact.h). So scores and
+// Codes are bytes, and what they meet is an integer whose digits are columns (decode_codes.cuh);
+// exact numbers are halves, and what they meet is two halves (decode_exact.cuh). So scores and
 // outputs are as exact as in float arithmetic. Lane l = 4 * g + q holds rows g and g + 8 of a tile.
 //
 // kQueries is 1, 4 or 8. From 4 on, lane l holds the queries q and q + 4 of its rows. A single
@@ -17,10 +17,10 @@
 #include <cfloat>
 #include <cstdint>
 
-#include "kernels/cuda/attention/code_tiles.h"
-#include "kernels/cuda/pages/kv_device.h"
-#include "kernels/cuda/warp/ptx.h"
-#include "kernels/cuda/warp/warp.h"
+#include "kernels/cuda/attention/code_tiles.cuh"
+#include "kernels/cuda/pages/kv_device.cuh"
+#include "kernels/cuda/warp/ptx.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 
 namespace longhand::kernels::cuda {
 

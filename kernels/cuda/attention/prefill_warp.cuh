@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/attention/prefill_tiles.h"
-#include "kernels/cuda/warp/portability.h"
-#include "kernels/cuda/warp/ptx.h"
-#include "kernels/cuda/warp/warp.h"
+#include "kernels/cuda/attention/prefill_tiles.cuh"
+#include "kernels/cuda/warp/portability.cuh"
+#include "kernels/cuda/warp/ptx.cuh"
+#include "kernels/cuda/warp/warp.cuh"
 
 namespace longhand::kernels::cuda {
 

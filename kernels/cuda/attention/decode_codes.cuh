@@ -1,12 +1,12 @@
 #pragma once
-// Keys and values of a page as codes, for one warp of decode attention (decode_warp.h).
+// Keys and values of a page as codes, for one warp of decode attention (decode_warp.cuh).
 //
 // The query times the scales of a page's channels, and p times the scales of its tokens, become
-// integers of four digits (code_tiles.h), which are columns of the product: with one query columns
-// 0 to 3 (4 to 7 are the same again), with more the lower two of four queries in one tile and the
-// upper two in the next.
+// integers of four digits (code_tiles.cuh), which are columns of the product: with one query
+// columns 0 to 3 (4 to 7 are the same again), with more the lower two of four queries in one tile
+// and the upper two in the next.
 
-#include "kernels/cuda/attention/decode_warp.h"
+#include "kernels/cuda/attention/decode_warp.cuh"
 
 namespace longhand::kernels::cuda {
 

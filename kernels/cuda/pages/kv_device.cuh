@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/warp/portability.h"
+#include "kernels/cuda/warp/portability.cuh"
 #include "kernels/kv_types.h"
 
 namespace longhand::kernels::cuda {

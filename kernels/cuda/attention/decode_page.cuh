@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cuda/pages/kv_device.h"
+#include "kernels/cuda/pages/kv_device.cuh"
 
 namespace longhand::kernels::cuda {
 
