@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/error_words.h"
+#include "engine/cache/cache_fields.h"
 #include "engine/cache/kv_arena.h"
 #include "kernels/page_layout.h"
 
@@ -78,20 +79,6 @@ std::string modelName(const SessionFileHeader& header) {
   return {header.modelName.begin(), end};
 }
 
-/// "4/2 bits, groups of 64, residual 128".
-std::string configText(const KvCacheConfig& config) {
-  std::string text = std::to_string(config.keyNbits) + "/" + std::to_string(config.valueNbits) +
-                     " bits, groups of " + std::to_string(config.groupSize) + ", residual " +
-                     std::to_string(config.residualLength);
-  if (config.slidingWindow > 0) text += ", window " + std::to_string(config.slidingWindow);
-  if (config.firstLayers > 0) {
-    text += ", first " + std::to_string(config.firstLayers) + " layers " +
-            std::to_string(config.firstLayersKeyNbits) + "/" +
-            std::to_string(config.firstLayersValueNbits);
-  }
-  return text;
-}
-
 [[noreturn]] void refuse(const std::string& name, const std::string& reason,
                          const std::string& hint = kReadAgainHint) {
   throw Error(ErrorCode::kInvalidArgument, name + ": the session " + reason + ".", hint);
@@ -116,8 +103,7 @@ void requireBelongs(const SessionFileReader& file, const SessionIdentity& identi
   const KvCacheConfig saved = sessionCacheConfig(header);
   if (saved != config) {
     refuse(file.name(),
-           "was saved with other cache settings (" + configText(saved) + "; here " +
-               configText(config) + ")",
+           "was saved with other cache settings (" + cacheDifferences(saved, config) + ")",
            "Choose the preset it was saved with, or let the text be read again.");
   }
   if (header.nTokens > static_cast<std::uint64_t>(contextLength)) {
