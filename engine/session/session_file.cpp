@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 
+#include "engine/base/device_fault.h"
 #include "engine/base/error.h"
 #include "engine/base/error_words.h"
 #include "engine/cache/cache_fields.h"
@@ -172,12 +173,8 @@ void forEachRun(const KvCache& cache, std::int64_t layer, const SessionFileHeade
   }
 }
 
-void requireNoFault(kernels::Backend& backend) {
-  const std::string fault = backend.synchronize();
-  if (!fault.empty()) {
-    throw Error(ErrorCode::kDevice,
-                "The cache could not be copied from or to the device: " + fault + ".");
-  }
+void requireCopied(kernels::Backend& backend) {
+  requireNoFault(backend, "The cache could not be copied from or to the device");
 }
 
 std::vector<std::int32_t> readTokens(SessionFileReader& file, std::int64_t vocabSize) {
@@ -266,7 +263,7 @@ std::uint64_t saveSessionFile(const std::filesystem::path& path, const SessionId
   if (header.nTokens != tokens.size()) {
     throw Error(ErrorCode::kInternal, "The cache and its tokens do not have the same length.");
   }
-  requireNoFault(backend);
+  requireCopied(backend);
   SessionFileWriter file(path, header, progress, stop);
   file.write(std::as_bytes(tokens));
   for (const std::vector<PageRef>& table : tables) {
@@ -286,7 +283,7 @@ std::uint64_t saveSessionFile(const std::filesystem::path& path, const SessionId
       }
     });
   }
-  requireNoFault(backend);
+  requireCopied(backend);
   file.finish();
   return sessionFileBytes(header);
 }
@@ -319,11 +316,11 @@ std::vector<std::int32_t> restoreSessionFile(const std::filesystem::path& path,
           backend.upload(memory, source.data(), source.size());
           memory += source.size();
           bytes -= source.size();
-          if (file.isBlockDone()) requireNoFault(backend);  // its bytes will be overwritten
+          if (file.isBlockDone()) requireCopied(backend);  // its bytes will be overwritten
         }
       });
     }
-    requireNoFault(backend);
+    requireCopied(backend);
   });
   return tokens;
 }
