@@ -1,12 +1,11 @@
 #include "app/preset_store.h"
 
-#include <QJsonDocument>
-#include <QJsonObject>
 #include <QSqlQuery>
 #include <QVariant>
 
 #include "app/database.h"
 #include "app/error_text.h"
+#include "engine/cache/cache_json.h"
 #include "engine/cache/presets.h"
 
 namespace longhand::app {
@@ -66,72 +65,15 @@ void PresetStore::removeUserPreset(const QString& id) {
 }
 
 QString cacheConfigToJson(const engine::KvCacheConfig& config) {
-  QJsonObject object;
-  object.insert(u"key_bits", config.keyNbits);
-  object.insert(u"value_bits", config.valueNbits);
-  object.insert(u"group_size", config.groupSize);
-  object.insert(u"residual_length", qint64{config.residualLength});
-  object.insert(u"sink_length", qint64{config.sinkLength});
-  object.insert(u"sliding_window", qint64{config.slidingWindow});
-  object.insert(u"first_layers", config.firstLayers);
-  object.insert(u"first_layers_key_bits", config.firstLayersKeyNbits);
-  object.insert(u"first_layers_value_bits", config.firstLayersValueNbits);
-  object.insert(u"scheme", config.scheme == kernels::QuantScheme::kSymmetric
-                               ? QStringLiteral("symmetric")
-                               : QStringLiteral("asymmetric"));
-  object.insert(u"solver", config.solver == kernels::QuantSolver::kHqq ? QStringLiteral("hqq")
-                                                                       : QStringLiteral("minmax"));
-  return QString::fromUtf8(QJsonDocument(object).toJson(QJsonDocument::Compact));
+  return QString::fromStdString(engine::cacheConfigText(config));
 }
 
 engine::KvCacheConfig cacheConfigFromJson(const QString& json) {
-  QJsonParseError error;
-  const QJsonDocument document = QJsonDocument::fromJson(json.toUtf8(), &error);
-  if (!document.isObject()) {
-    throwError(engine::ErrorCode::kFileDamaged,
-               QStringLiteral("Cache settings are not readable (%1).").arg(error.errorString()));
-  }
-  const QJsonObject object = document.object();
-  engine::KvCacheConfig config;
-  config.keyNbits = object.value(u"key_bits").toInt(config.keyNbits);
-  config.valueNbits = object.value(u"value_bits").toInt(config.valueNbits);
-  config.groupSize = object.value(u"group_size").toInt(config.groupSize);
-  config.residualLength = object.value(u"residual_length").toInteger(config.residualLength);
-  config.sinkLength = object.value(u"sink_length").toInteger(config.sinkLength);
-  config.slidingWindow = object.value(u"sliding_window").toInteger(config.slidingWindow);
-  config.firstLayers = object.value(u"first_layers").toInt(config.firstLayers);
-  config.firstLayersKeyNbits =
-      object.value(u"first_layers_key_bits").toInt(config.firstLayersKeyNbits);
-  config.firstLayersValueNbits =
-      object.value(u"first_layers_value_bits").toInt(config.firstLayersValueNbits);
-  if (object.value(u"scheme").toString() == QStringLiteral("symmetric")) {
-    config.scheme = kernels::QuantScheme::kSymmetric;
-  }
-  if (object.value(u"solver").toString() == QStringLiteral("hqq")) {
-    config.solver = kernels::QuantSolver::kHqq;
-  }
-  config.validate();
-  return config;
+  return engine::cacheConfigFromText(json.toStdString());
 }
 
 QString cacheConfigSummary(const engine::KvCacheConfig& config) {
-  const bool isExact = config.keyNbits == 16 && config.valueNbits == 16;
-  const QString window = config.slidingWindow > 0
-                             ? QStringLiteral(", window of %1 tokens").arg(config.slidingWindow)
-                             : QString();
-  if (isExact && config.firstLayers == 0) return QStringLiteral("16 bits, exact") + window;
-  QString summary = QStringLiteral("K%1 V%2, groups of %3, residual %4")
-                        .arg(config.keyNbits)
-                        .arg(config.valueNbits)
-                        .arg(config.groupSize)
-                        .arg(config.residualLength);
-  if (config.firstLayers > 0) {
-    summary += QStringLiteral(", first %1 layers K%2 V%3")
-                   .arg(config.firstLayers)
-                   .arg(config.firstLayersKeyNbits)
-                   .arg(config.firstLayersValueNbits);
-  }
-  return summary + window;
+  return QString::fromStdString(engine::cacheSummary(config));
 }
 
 }  // namespace longhand::app

@@ -38,7 +38,7 @@ class PresetStore {
 
 /// JSON of a cache config, for the database. The keys are the field names of presets.json.
 QString cacheConfigToJson(const engine::KvCacheConfig& config);
-/// Throws kFileDamaged (not JSON) or kInvalidArgument (out of range).
+/// Throws kFileDamaged for what is no JSON, unknown or out of range.
 engine::KvCacheConfig cacheConfigFromJson(const QString& json);
 
 /// "K4 V2, groups of 64, residual 128": for people.

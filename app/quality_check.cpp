@@ -8,6 +8,7 @@
 #include <QLocale>
 
 #include "app/error_text.h"
+#include "engine/base/throttle.h"
 #include "engine/engine.h"
 #include "engine/memory_plan.h"
 
@@ -17,10 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using engine::QualityWindow;
-
-double secondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 bool isExact(const engine::KvCacheConfig& cache) {
   return cache.keyNbits == 16 && cache.valueNbits == 16 && cache.firstLayers == 0 &&
@@ -123,7 +120,7 @@ class Check {
     trial.windows = {window};
     const Clock::time_point begin = Clock::now();
     engine_.measureQuality(trial, {}, stop_);
-    return std::max(1e-6, secondsSince(begin));
+    return std::max(1e-6, engine::secondsSince(begin));
   }
 
   /// All caches at once, for a window of `tokens`, in most of what is free.
@@ -158,7 +155,7 @@ class Check {
     return engine_.measureQuality(
         measured_,
         [&](std::int64_t done, std::int64_t /*total*/) {
-          const double elapsed = secondsSince(begin);
+          const double elapsed = engine::secondsSince(begin);
           const double passed = qualitySeconds(measured_.windows, nCaches(), speed, done);
           state_.measuredTokens = done;
           state_.share = expected > 0.0 ? passed / expected : 0.0;
@@ -188,7 +185,7 @@ class Check {
     for (std::size_t i = 0; i < compared_.size(); ++i) {
       result.rows.push_back(rowOf(compared_[i], measured.rows[i]));
     }
-    result.seconds = secondsSince(begin_);
+    result.seconds = engine::secondsSince(begin_);
     return result;
   }
 

@@ -1,6 +1,5 @@
 #include "app/settings.h"
 
-#include <array>
 #include <exception>
 #include <functional>
 #include <utility>
@@ -12,26 +11,14 @@
 #include "app/database.h"
 #include "app/error_text.h"
 #include "app/preset_store.h"
+#include "engine/model/weight_names.h"
 
 namespace longhand::app {
 
 namespace {
 
-// More would be a mistake of the hand: the largest published context is 10 million tokens.
-constexpr std::int64_t kMaxContextLength = 10'000'000;
 constexpr int kMaxThreads = 1024;
 constexpr std::int64_t kMaxSessionQuotaBytes = std::int64_t{1} << 50U;
-
-// Written to the database: never rename.
-const std::array<std::pair<engine::WeightFormat, const char16_t*>, 7> kWeightFormats = {{
-    {engine::WeightFormat::kAuto, u"auto"},
-    {engine::WeightFormat::kF32, u"f32"},
-    {engine::WeightFormat::kF16, u"f16"},
-    {engine::WeightFormat::kBF16, u"bf16"},
-    {engine::WeightFormat::kNf4, u"nf4"},
-    {engine::WeightFormat::kNf4NoDoubleQuantization, u"nf4-no-double-quantization"},
-    {engine::WeightFormat::kInt8, u"int8"},
-}};
 
 void checkRange(const QString& what, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value >= least && value <= most) return;
@@ -44,11 +31,11 @@ void checkRange(const QString& what, std::int64_t value, std::int64_t least, std
 }
 
 void checkContextLength(std::int64_t value) {
-  checkRange(QStringLiteral("The context length"), value, 0, kMaxContextLength);
+  checkRange(QStringLiteral("The context length"), value, 0, engine::kMaxContextLength);
 }
 void checkMaxAnswerTokens(std::int64_t value) {
   checkRange(QStringLiteral("The largest number of tokens of an answer"), value, 0,
-             kMaxContextLength);
+             engine::kMaxContextLength);
 }
 void checkThreads(std::int64_t value) {
   checkRange(QStringLiteral("The number of threads"), value, 0, kMaxThreads);
@@ -59,13 +46,12 @@ void checkSessionQuota(std::int64_t value) {
 }
 void checkKeptMinTokens(std::int64_t value) {
   checkRange(QStringLiteral("The smallest number of tokens that is kept on disk"), value, 1,
-             kMaxContextLength);
+             engine::kMaxContextLength);
 }
 
 engine::WeightFormat weightFormatFromName(const QString& name) {
-  for (const auto& [format, formatName] : kWeightFormats) {
-    if (name == QString::fromUtf16(formatName)) return format;
-  }
+  const auto format = engine::weightFormatOf(name.toStdString());
+  if (format) return *format;
   throwError(engine::ErrorCode::kInvalidArgument,
              QStringLiteral("There is no weight format \"%1\".").arg(name));
 }
@@ -181,7 +167,7 @@ void SettingsStore::save(const Settings& settings) {
   const engine::SamplerConfig& sampler = settings.sampler;
   const std::vector<std::pair<QString, QVariant>> values = {
       {QStringLiteral("model_folder"), settings.modelFolder},
-      {QStringLiteral("weights"), weightFormatName(settings.weights)},
+      {QStringLiteral("weights"), app::weightFormatName(settings.weights)},
       {QStringLiteral("preset_id"), settings.presetId},
       {QStringLiteral("custom_cache"), cacheConfigToJson(settings.customCache)},
       {QStringLiteral("context_length"), qlonglong{settings.contextLength}},
@@ -216,10 +202,7 @@ void SettingsStore::save(const Settings& settings) {
 }
 
 QString weightFormatName(engine::WeightFormat format) {
-  for (const auto& [known, name] : kWeightFormats) {
-    if (known == format) return QString::fromUtf16(name);
-  }
-  return QStringLiteral("auto");
+  return QString::fromStdString(engine::weightFormatName(format));
 }
 
 }  // namespace longhand::app

@@ -52,8 +52,7 @@ class SettingsStore {
   Database& database_;
 };
 
-/// "auto", "f32", "f16", "bf16", "nf4", "nf4-no-double-quantization", "int8": for people and the
-/// database.
+/// As engine::weightFormatName(): for people and the database.
 QString weightFormatName(engine::WeightFormat format);
 
 }  // namespace longhand::app

@@ -83,11 +83,124 @@ std::int64_t tokensToReserve(std::size_t promptTokens, std::int64_t maxTokens,
   return prompt + maxTokens;
 }
 
-std::int32_t sampleNext(Sampler& sampler, const Session& session,
-                        std::span<const std::int32_t> sequence) {
-  if (session.logits().empty()) return sampler.sampleBest(session.bestLogits(), sequence);
-  return sampler.sample(session.logits(), sequence);
-}
+/// One generateText(): what its steps share.
+class Generation {
+ public:
+  Generation(Machine& machine, const Tokenizer* tokenizer, std::span<const std::int32_t> prompt,
+             const GenerateOptions& options, const GenerateObserver& observer,
+             const std::stop_token& stop)
+      : machine_(machine),
+        tokenizer_(tokenizer),
+        options_(options),
+        observer_(observer),
+        stop_(stop),
+        sampler_(options.sampler),
+        text_(tokenizer, options.stopTexts),
+        sequence_(prompt.begin(), prompt.end()),
+        contextLength_(machine.session().contextLength()),
+        tokensReserved_(tokensToReserve(prompt.size(), options.maxTokens, contextLength_)) {
+    result_.promptTokens = static_cast<std::int64_t>(prompt.size());
+  }
+
+  GenerateResult run() {
+    std::optional<StopReason> reason = readPrompt();
+    if (reason) {
+      result_.stopReason = *reason;
+      return std::move(result_);
+    }
+    while (!reason) reason = stopAfter(nextToken());
+    result_.stopReason = *reason;
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  std::optional<StopReason> readPrompt() {
+    const PrefillResult prefill = machine_.recovering(stop_, [this](Session& session) {
+      session.bringBestLogits(sampler_.nBestWanted());
+      return session.prefill(sequence_, true, tokensReserved_, observer_.prefill, stop_);
+    });
+    result_.reusedTokens = prefill.reusedTokens;
+    result_.prefillSeconds = prefill.seconds;
+    result_.prefillTokensPerSecond = rate(prefill.computedTokens, prefill.seconds);
+    if (prefill.isCancelled) return StopReason::kCancelled;
+    return {};
+  }
+
+  std::int32_t nextToken() {
+    const Session& session = machine_.session();
+    const std::int32_t token = session.logits().empty()
+                                   ? sampler_.sampleBest(session.bestLogits(), sequence_)
+                                   : sampler_.sample(session.logits(), sequence_);
+    if (result_.tokens.empty()) {
+      firstToken_ = Clock::now();
+      result_.firstTokenSeconds = secondsBetween(start_, firstToken_);
+    }
+    return token;
+  }
+
+  /// Takes the token into the answer and into the cache; why the answer ends with it, if it does.
+  std::optional<StopReason> stopAfter(std::int32_t token) {
+    if (isEndOfText(token)) return StopReason::kEndOfText;
+    result_.tokens.push_back(token);
+    sequence_.push_back(token);
+    emit(text_.append(token), token);
+    if (text_.isStopped()) return StopReason::kStopText;
+    if (std::ssize(result_.tokens) == options_.maxTokens) return StopReason::kTokenLimit;
+    if (machine_.session().length() == contextLength_) return StopReason::kContextFull;
+    const bool isAdded =
+        !stop_.stop_requested() &&
+        machine_.recovering(stop_, [this](Session& session) { return addLastToken(session); });
+    if (!isAdded) return StopReason::kCancelled;
+    return {};
+  }
+
+  bool isEndOfText(std::int32_t token) const {
+    const std::vector<std::int32_t>& ends = machine_.config().eosTokens;
+    return !options_.ignoresEndOfText && std::find(ends.begin(), ends.end(), token) != ends.end();
+  }
+
+  /// With all tokens before it where a new session lacks them. False when that is cancelled.
+  bool addLastToken(Session& session) {
+    session.bringBestLogits(sampler_.nBestWanted());
+    if (session.length() + 1 == std::ssize(sequence_)) {
+      session.step(sequence_.back());
+      return true;
+    }
+    return !session.prefill(sequence_, true, tokensReserved_, observer_.prefill, stop_).isCancelled;
+  }
+
+  void emit(const std::string& piece, std::int32_t token) {
+    result_.text += piece;
+    if (observer_.token) observer_.token(piece, token);
+  }
+
+  void finish() {
+    result_.forgottenTokens = machine_.session().forgottenTokens();
+    const std::int64_t nGenerated = std::ssize(result_.tokens);
+    if (result_.stopReason == StopReason::kStopText && tokenizer_ != nullptr) {
+      dropStopText(result_, *tokenizer_);
+    }
+    const std::string rest = text_.finish();
+    if (!rest.empty()) emit(rest, result_.tokens.empty() ? -1 : result_.tokens.back());
+    result_.decodeSeconds = secondsBetween(firstToken_, Clock::now());
+    result_.decodeTokensPerSecond = rate(nGenerated - 1, result_.decodeSeconds);
+  }
+
+  const Clock::time_point start_ = Clock::now();
+  Machine& machine_;
+  const Tokenizer* tokenizer_;
+  const GenerateOptions& options_;
+  const GenerateObserver& observer_;
+  const std::stop_token& stop_;
+  Sampler sampler_;
+  TextStream text_;
+  std::vector<std::int32_t> sequence_;  // the prompt and what follows
+  std::int64_t contextLength_;
+  std::int64_t tokensReserved_;
+  Clock::time_point firstToken_ = start_;
+  GenerateResult result_;
+};
 
 }  // namespace
 
@@ -98,90 +211,7 @@ GenerateResult generateText(Machine& machine, const Tokenizer* tokenizer,
     throw Error(ErrorCode::kInvalidArgument, "The number of tokens to generate cannot be " +
                                                  std::to_string(options.maxTokens) + ".");
   }
-  Sampler sampler(options.sampler);
-  TextStream text(tokenizer, options.stopTexts);
-  const Clock::time_point start = Clock::now();
-
-  GenerateResult result;
-  result.promptTokens = static_cast<std::int64_t>(prompt.size());
-  const std::int64_t contextLength = machine.session().contextLength();
-  const std::int64_t tokensReserved =
-      tokensToReserve(prompt.size(), options.maxTokens, contextLength);
-  const PrefillResult prefill = machine.recovering(stop, [&](Session& session) {
-    session.bringBestLogits(sampler.nBestWanted());
-    return session.prefill(prompt, true, tokensReserved, observer.prefill, stop);
-  });
-  result.reusedTokens = prefill.reusedTokens;
-  result.prefillSeconds = prefill.seconds;
-  result.prefillTokensPerSecond = rate(prefill.computedTokens, prefill.seconds);
-  if (prefill.isCancelled) {
-    result.stopReason = StopReason::kCancelled;
-    return result;
-  }
-
-  std::vector<std::int32_t> sequence(prompt.begin(), prompt.end());
-  Clock::time_point firstToken = start;
-  const auto emit = [&](const std::string& piece, std::int32_t token) {
-    result.text += piece;
-    if (observer.token) observer.token(piece, token);
-  };
-  // Adds the last token of the sequence; with all before it where a new session lacks them.
-  const auto step = [&](Session& session) {
-    session.bringBestLogits(sampler.nBestWanted());
-    if (session.length() + 1 == std::ssize(sequence)) {
-      session.step(sequence.back());
-      return true;
-    }
-    return !session.prefill(sequence, true, tokensReserved, observer.prefill, stop).isCancelled;
-  };
-  const std::vector<std::int32_t>& eosTokens = machine.config().eosTokens;
-  while (true) {
-    const std::int32_t token = sampleNext(sampler, machine.session(), sequence);
-    if (result.tokens.empty()) {
-      firstToken = Clock::now();
-      result.firstTokenSeconds = secondsBetween(start, firstToken);
-    }
-    if (!options.ignoresEndOfText &&
-        std::find(eosTokens.begin(), eosTokens.end(), token) != eosTokens.end()) {
-      result.stopReason = StopReason::kEndOfText;
-      break;
-    }
-    result.tokens.push_back(token);
-    sequence.push_back(token);
-    emit(text.append(token), token);
-    const auto nGenerated = static_cast<std::int64_t>(result.tokens.size());
-    if (text.isStopped()) {
-      result.stopReason = StopReason::kStopText;
-      break;
-    }
-    if (nGenerated == options.maxTokens) {
-      result.stopReason = StopReason::kTokenLimit;
-      break;
-    }
-    if (machine.session().length() == contextLength) {
-      result.stopReason = StopReason::kContextFull;
-      break;
-    }
-    if (stop.stop_requested()) {
-      result.stopReason = StopReason::kCancelled;
-      break;
-    }
-    if (!machine.recovering(stop, step)) {
-      result.stopReason = StopReason::kCancelled;
-      break;
-    }
-  }
-
-  result.forgottenTokens = machine.session().forgottenTokens();
-  const auto nGenerated = static_cast<std::int64_t>(result.tokens.size());
-  if (result.stopReason == StopReason::kStopText && tokenizer != nullptr) {
-    dropStopText(result, *tokenizer);
-  }
-  const std::string rest = text.finish();
-  if (!rest.empty()) emit(rest, result.tokens.empty() ? -1 : result.tokens.back());
-  result.decodeSeconds = secondsBetween(firstToken, Clock::now());
-  result.decodeTokensPerSecond = rate(nGenerated - 1, result.decodeSeconds);
-  return result;
+  return Generation(machine, tokenizer, prompt, options, observer, stop).run();
 }
 
 }  // namespace longhand::engine

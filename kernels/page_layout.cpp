@@ -2,16 +2,10 @@
 
 #include <algorithm>
 
+#include "kernels/rounding.h"
+
 namespace longhand::kernels {
 namespace {
-
-constexpr std::size_t roundUp(std::size_t value, std::size_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
-constexpr std::int64_t ceilDivide(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit;
-}
 
 bool isNbits(std::uint8_t nbits) { return nbits == 16 || nbits == 8 || nbits == 4 || nbits == 2; }
 

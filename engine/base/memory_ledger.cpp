@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/device_fault.h"
+
 namespace longhand::engine {
 
 std::uint64_t MemoryUse::total() const {
@@ -73,9 +75,7 @@ Error outOfMemory(std::uint64_t neededBytes, std::uint64_t freeBytes) {
 }
 
 void throwNoRoom(kernels::Backend& backend, std::uint64_t bytes) {
-  if (const std::string fault = backend.synchronize(); !fault.empty()) {
-    throw Error(ErrorCode::kDevice, "The computation failed: " + fault + ".");
-  }
+  requireNoFault(backend);
   throw outOfMemory(bytes, backend.memoryInfo().freeBytes);
 }
 

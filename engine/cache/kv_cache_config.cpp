@@ -1,26 +1,13 @@
 #include "engine/cache/kv_cache_config.h"
 
-#include <string>
-
 #include "engine/base/error.h"
+#include "engine/cache/cache_fields.h"
 
 namespace longhand::engine {
 namespace {
 
-constexpr std::int64_t kMaxExactTokens = 4096;
-constexpr std::int64_t kMaxSlidingWindow = std::int64_t{1} << 30U;  // as the longest context
-
-void requireNbits(int nbits, const char* name) {
-  if (nbits == 16 || nbits == 8 || nbits == 4 || nbits == 2) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              std::string(name) + " must be 16, 8, 4 or 2, not " + std::to_string(nbits) + ".");
-}
-
-void requireRange(std::int64_t value, std::int64_t high, const char* name) {
-  if (value >= 0 && value <= high) return;
-  throw Error(ErrorCode::kInvalidArgument, std::string(name) + " must be between 0 and " +
-                                               std::to_string(high) + ", not " +
-                                               std::to_string(value) + ".");
+std::string bitsText(int keyNbits, int valueNbits) {
+  return "K" + std::to_string(keyNbits) + " V" + std::to_string(valueNbits);
 }
 
 }  // namespace
@@ -37,21 +24,30 @@ kernels::PageFormat KvCacheConfig::pageFormat(std::int64_t layer) const {
 }
 
 void KvCacheConfig::validate() const {
-  requireNbits(keyNbits, "The bits of keys");
-  requireNbits(valueNbits, "The bits of values");
-  if (groupSize != 32 && groupSize != 64 && groupSize != 128) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "The group size must be 32, 64 or 128, not " + std::to_string(groupSize) + ".");
+  for (const CacheField& field : cacheFields()) {
+    const std::string fault = field.faultOf(field.get(*this));
+    if (fault.empty()) continue;
+    throw Error(ErrorCode::kInvalidArgument, "The " + std::string(field.words) + " " + fault + ".");
   }
-  requireRange(residualLength, kMaxExactTokens, "The residual length");
-  requireRange(sinkLength, kMaxExactTokens, "The sink length");
-  requireRange(slidingWindow, kMaxSlidingWindow, "The sliding window");
-  requireRange(firstLayers, 1024, "The number of first layers with bits of their own");
-  requireNbits(firstLayersKeyNbits, "The bits of keys in the first layers");
-  requireNbits(firstLayersValueNbits, "The bits of values in the first layers");
   if (exactType != kernels::DataType::kF16 && exactType != kernels::DataType::kF32) {
     throw Error(ErrorCode::kInvalidArgument, "Exact tokens must be F16 or F32.");
   }
+}
+
+std::string cacheSummary(const KvCacheConfig& config) {
+  const bool isExact = config.keyNbits == 16 && config.valueNbits == 16 && config.firstLayers == 0;
+  std::string text = isExact ? "16 bits, exact"
+                             : bitsText(config.keyNbits, config.valueNbits) + ", groups of " +
+                                   std::to_string(config.groupSize) + ", residual " +
+                                   std::to_string(config.residualLength);
+  if (config.firstLayers > 0) {
+    text += ", first " + std::to_string(config.firstLayers) + " layers " +
+            bitsText(config.firstLayersKeyNbits, config.firstLayersValueNbits);
+  }
+  if (config.slidingWindow > 0) {
+    text += ", window of " + std::to_string(config.slidingWindow) + " tokens";
+  }
+  return text;
 }
 
 }  // namespace longhand::engine

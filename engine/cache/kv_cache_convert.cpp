@@ -11,7 +11,9 @@
 #include <map>
 #include <utility>
 
+#include "engine/base/device_fault.h"
 #include "engine/base/error.h"
+#include "engine/base/throttle.h"
 #include "engine/cache/conversion_cost.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/cache/kv_cache_impl.h"
@@ -26,29 +28,26 @@ using kernels::PageLayout;
 using kernels::PageRef;
 
 constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20U;
-constexpr std::int64_t kLargestGroup = 128;
+constexpr std::int64_t kLargestGroup = kGroupSizes.back();
 
 /// Calls the progress ten times a second.
-class ProgressThrottle {
+class ProgressReport {
  public:
-  ProgressThrottle(const ConvertProgress& progress, std::uint64_t totalBytes)
+  ProgressReport(const ConvertProgress& progress, std::uint64_t totalBytes)
       : progress_(progress), totalBytes_(totalBytes) {
-    if (progress_) progress_(0, totalBytes_);
+    if (progress_ && throttle_.isDue()) progress_(0, totalBytes_);
   }
   void advance(std::uint64_t bytes) {
     doneBytes_ += bytes;
-    const auto now = std::chrono::steady_clock::now();
-    if (!progress_ || (now - last_ < kInterval && doneBytes_ < totalBytes_)) return;
-    last_ = now;
-    progress_(doneBytes_, totalBytes_);
+    if (!progress_) return;
+    if (throttle_.isDue() || doneBytes_ >= totalBytes_) progress_(doneBytes_, totalBytes_);
   }
 
  private:
-  static constexpr std::chrono::milliseconds kInterval{100};
   const ConvertProgress& progress_;
   std::uint64_t totalBytes_;
   std::uint64_t doneBytes_ = 0;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  Throttle throttle_{std::chrono::milliseconds(100)};
 };
 
 /// A page on its way to a new place.
@@ -85,12 +84,12 @@ class KvCache::Impl::Repacker {
         m_.config.exactType, m_.shape.nKvHeads * m_.shape.headDim * kLargestGroup));
     scratch_ = BackendBuffer(m_.backend, m_.ledger, MemoryCategory::kWorkspace,
                              2 * static_cast<std::size_t>(side));
-    ProgressThrottle throttle(progress, totalBytes);
+    ProgressReport report(progress, totalBytes);
 
     std::vector<KvArena::SlabId> batch;
     std::uint64_t batchBytes = 0;
     const auto flush = [&] {
-      const bool isDone = batch.empty() || runBatch(slabs, batch, throttle, stop);
+      const bool isDone = batch.empty() || runBatch(slabs, batch, report, stop);
       batch.clear();
       batchBytes = 0;
       return isDone;
@@ -127,7 +126,7 @@ class KvCache::Impl::Repacker {
   }
 
   bool runBatch(const std::map<KvArena::SlabId, SlabMoves>& slabs,
-                const std::vector<KvArena::SlabId>& batch, ProgressThrottle& throttle,
+                const std::vector<KvArena::SlabId>& batch, ProgressReport& report,
                 const std::stop_token& stop) {
     std::vector<PageDemand> demands;
     for (const KvArena::SlabId& id : batch) {
@@ -152,13 +151,10 @@ class KvCache::Impl::Repacker {
           PageRef page{m_.arena.take(move.format), move.format, 0, old.nTokens};
           written.emplace_back(move, page);
           rewrite(old, page);
-          throttle.advance(pageUse(old.format, m_.shape).total());
+          report.advance(pageUse(old.format, m_.shape).total());
         }
       }
-      if (const std::string fault = m_.backend.synchronize(); !fault.empty()) {
-        throw Error(ErrorCode::kDevice, "The computation failed: " + fault + ".",
-                    "Restart Longhand; if it happens again, restart the computer.");
-      }
+      requireNoFault(m_.backend);
     } catch (...) {
       undo();
       throw;

@@ -1,11 +1,9 @@
 #include "engine/cache/presets.h"
 
-#include <cstdint>
-#include <initializer_list>
 #include <set>
-#include <utility>
 
 #include "engine/base/error.h"
+#include "engine/cache/cache_json.h"
 #include "engine/cache/presets_json.h"
 
 #include <nlohmann/json.hpp>
@@ -29,66 +27,10 @@ std::string textOf(const json& preset, const char* key) {
   return found->get<std::string>();
 }
 
-template <typename Integer>
-void readNumber(const json& value, const std::string& key, Integer& target) {
-  if (!value.is_number_integer()) {
-    throw Error(ErrorCode::kFileDamaged, "\"" + key + "\" is no whole number");
-  }
-  const auto number = value.get<std::int64_t>();
-  if (!std::in_range<Integer>(number)) {
-    throw Error(ErrorCode::kFileDamaged, "\"" + key + "\" is out of range");
-  }
-  target = static_cast<Integer>(number);
-}
-
-template <typename Value>
-Value readChoice(const json& value, const std::string& key,
-                 std::initializer_list<std::pair<std::string_view, Value>> choices) {
-  for (const auto& [name, choice] : choices) {
-    if (value.is_string() && value.get_ref<const std::string&>() == name) return choice;
-  }
-  throw Error(ErrorCode::kFileDamaged, "\"" + key + "\" has an unknown value");
-}
-
-void readField(const std::string& key, const json& value, KvCacheConfig& cache) {
-  if (key == "key_bits") {
-    readNumber(value, key, cache.keyNbits);
-  } else if (key == "value_bits") {
-    readNumber(value, key, cache.valueNbits);
-  } else if (key == "group_size") {
-    readNumber(value, key, cache.groupSize);
-  } else if (key == "residual_length") {
-    readNumber(value, key, cache.residualLength);
-  } else if (key == "sink_length") {
-    readNumber(value, key, cache.sinkLength);
-  } else if (key == "sliding_window") {
-    readNumber(value, key, cache.slidingWindow);
-  } else if (key == "first_layers") {
-    readNumber(value, key, cache.firstLayers);
-  } else if (key == "first_layers_key_bits") {
-    readNumber(value, key, cache.firstLayersKeyNbits);
-  } else if (key == "first_layers_value_bits") {
-    readNumber(value, key, cache.firstLayersValueNbits);
-  } else if (key == "scheme") {
-    cache.scheme =
-        readChoice<kernels::QuantScheme>(value, key,
-                                         {{"asymmetric", kernels::QuantScheme::kAsymmetric},
-                                          {"symmetric", kernels::QuantScheme::kSymmetric}});
-  } else if (key == "solver") {
-    cache.solver = readChoice<kernels::QuantSolver>(
-        value, key,
-        {{"minmax", kernels::QuantSolver::kMinMax}, {"hqq", kernels::QuantSolver::kHqq}});
-  } else if (key != "id" && key != "name" && key != "description") {
-    throw Error(ErrorCode::kFileDamaged, "\"" + key + "\" is no setting of a preset");
-  }
-}
-
 Preset readPreset(const json& object) {
   if (!object.is_object()) throw Error(ErrorCode::kFileDamaged, "it is no object");
-  Preset preset{textOf(object, "id"), textOf(object, "name"), textOf(object, "description"), {}};
-  for (const auto& [key, value] : object.items()) readField(key, value, preset.cache);
-  preset.cache.validate();
-  return preset;
+  return {textOf(object, "id"), textOf(object, "name"), textOf(object, "description"),
+          readCacheConfig(object, {"id", "name", "description"})};
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/utf8.h"
+#include "engine/cache/cache_fields.h"
+#include "engine/cache/cache_json.h"
 #include "engine/cache/presets.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_setup.h"
@@ -189,19 +191,15 @@ void ChatSession::changePreset(const std::string& id) {
   const CacheConversion done =
       engine_->convertCache(config, engine_->contextLength(), {}, scope.stop());
   if (options_.isJson) {
-    const KvCacheConfig& used = engine_->cacheConfig();
-    printJson({{"preset", id},
-               {"key_bits", used.keyNbits},
-               {"value_bits", used.valueNbits},
-               {"group_size", used.groupSize},
-               {"residual_length", used.residualLength},
-               {"sink_length", used.sinkLength},
-               {"in_place", done.isInPlace},
-               {"cancelled", done.isCancelled},
-               {"pages_converted", done.pagesConverted},
-               {"tokens_kept", done.tokensKept},
-               {"bytes_before", done.bytesBefore},
-               {"bytes_after", done.bytesAfter}});
+    nlohmann::json json = {{"preset", id},
+                           {"in_place", done.isInPlace},
+                           {"cancelled", done.isCancelled},
+                           {"pages_converted", done.pagesConverted},
+                           {"tokens_kept", done.tokensKept},
+                           {"bytes_before", done.bytesBefore},
+                           {"bytes_after", done.bytesAfter}};
+    json.update(writeCacheConfig(engine_->cacheConfig()));
+    printJson(json);
     return;
   }
   if (done.isCancelled) {
@@ -224,9 +222,7 @@ void ChatSession::changePreset(const std::string& id) {
   KvCacheConfig own = presetById(id).cache;
   own.exactType = used.exactType;
   if (used == own) return;
-  std::cout << "Options of the command line change it: keys " << used.keyNbits << " bits, values "
-            << used.valueNbits << " bits, groups of " << used.groupSize << ", residual "
-            << used.residualLength << ", sink " << used.sinkLength << ".\n";
+  std::cout << "Options of the command line change it: " << cacheDifferences(used, own) << ".\n";
 }
 
 void ChatSession::printStats() const {

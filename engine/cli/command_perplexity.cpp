@@ -47,13 +47,13 @@ int measure(const PerplexityOptions& options, Interrupt& interrupt) {
       perplexity(*engine, engine->tokenizer().encode(text, stoppedBy(scope.stop())), options.window,
                  options.mode == "stepwise", progressLine(), scope.stop());
   if (options.isJson) {
-    printJson({{"perplexity", result.perplexity},
-               {"tokens", result.tokens},
-               {"nll_sum", result.nllSum},
-               {"window", result.window},
-               {"mode", options.mode},
-               {"key_bits", engine->cacheConfig().keyNbits},
-               {"value_bits", engine->cacheConfig().valueNbits}});
+    nlohmann::json json = {{"perplexity", result.perplexity},
+                           {"tokens", result.tokens},
+                           {"nll_sum", result.nllSum},
+                           {"window", result.window},
+                           {"mode", options.mode}};
+    json.update(writeCacheConfig(engine->cacheConfig()));
+    printJson(json);
   } else {
     std::cout << "perplexity " << std::fixed << std::setprecision(4) << result.perplexity
               << " over " << formatCount(result.tokens) << " tokens in windows of "

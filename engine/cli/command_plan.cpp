@@ -8,6 +8,7 @@
 
 #include "engine/backend_factory.h"
 #include "engine/base/error.h"
+#include "engine/cache/cache_json.h"
 #include "engine/cli/cards.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/options.h"
@@ -178,16 +179,11 @@ nlohmann::json planJson(const Plan& plan) {
   nlohmann::json json = {
       {"model", request.model.name},
       {"weights", plan.weights},
-      {"key_bits", request.cache.keyNbits},
-      {"value_bits", request.cache.valueNbits},
-      {"group_size", request.cache.groupSize},
-      {"residual_length", request.cache.residualLength},
-      {"sink_length", request.cache.sinkLength},
-      {"sliding_window", request.cache.slidingWindow},
       {"trained_length", request.model.trainedLength},
       {"context", request.contextLength},
       {"chunk", request.chunkTokens == 0 ? request.contextLength : request.chunkTokens},
       {"bytes", memoryJson(plan.use)}};
+  json.update(writeCacheConfig(request.cache));
   if (plan.fit) {
     json["memory_bytes"] = plan.fit->memoryBytes;
     json["fits"] = plan.fit->fits;

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "engine/cache/cache_json.h"
 #include "engine/cache/presets.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_setup.h"
@@ -78,15 +79,15 @@ std::vector<QualityCandidate> candidatesOf(const QualityOptions& options) {
 }
 
 nlohmann::json rowJson(const QualityRow& row) {
-  return {{"preset", row.id},
-          {"key_bits", row.cache.keyNbits},
-          {"value_bits", row.cache.valueNbits},
-          {"perplexity", row.perplexity},
-          {"mean_kl", row.meanKl},
-          {"p99_kl", row.p99Kl},
-          {"equal_top_share", row.equalTopShare},
-          {"packed_tokens", row.packedTokens},
-          {"cache_bytes", row.cacheBytes}};
+  nlohmann::json json = {{"preset", row.id},
+                         {"perplexity", row.perplexity},
+                         {"mean_kl", row.meanKl},
+                         {"p99_kl", row.p99Kl},
+                         {"equal_top_share", row.equalTopShare},
+                         {"packed_tokens", row.packedTokens},
+                         {"cache_bytes", row.cacheBytes}};
+  json.update(writeCacheConfig(row.cache));
+  return json;
 }
 
 nlohmann::json reportJson(const std::vector<QualityRow>& rows, const QualityReport& report,

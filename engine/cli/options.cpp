@@ -1,7 +1,6 @@
 #include "engine/cli/options.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -14,7 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/base/error_words.h"
 #include "engine/cache/presets.h"
-#include "engine/session/session.h"
+#include "engine/model/weight_names.h"
 
 #include <nlohmann/json.hpp>
 
@@ -24,16 +23,6 @@ namespace {
 constexpr const char* kModelGroup = "Model";
 constexpr const char* kCacheGroup = "KV cache";
 constexpr const char* kSamplerGroup = "Sampling";
-
-const std::array<std::pair<const char*, WeightFormat>, 7> kWeightFormats = {{
-    {"auto", WeightFormat::kAuto},
-    {"f32", WeightFormat::kF32},
-    {"f16", WeightFormat::kF16},
-    {"bf16", WeightFormat::kBF16},
-    {"nf4", WeightFormat::kNf4},
-    {"nf4-single", WeightFormat::kNf4NoDoubleQuantization},
-    {"int8", WeightFormat::kInt8},
-}};
 
 std::string plainText(double value) {
   std::ostringstream text;
@@ -58,8 +47,6 @@ CLI::Validator numberBetween(Number smallest, Number largest, const std::string&
       },
       "");
 }
-
-CLI::IsMember bitsOfCodes() { return CLI::IsMember({16, 8, 4, 2}); }
 
 CLI::IsMember presetIds() {
   std::vector<std::string> ids;
@@ -128,13 +115,11 @@ void ModelOptions::addTo(CLI::App& command) {
   command.add_option("--model", model, "Folder of the model; else the bundled demonstration model")
       ->type_name("DIR")
       ->group(kModelGroup);
-  std::vector<std::string> names;
-  for (const auto& [name, format] : kWeightFormats) names.emplace_back(name);
   command
       .add_option("--weights", weights,
                   "Format of the weights in memory. auto: as in the file when under 1 GiB, else "
                   "nf4. nf4-single: without double quantization. int8: 8.5 bits a weight")
-      ->check(CLI::IsMember(names))
+      ->check(CLI::IsMember(weightFormatNames()))
       ->capture_default_str()
       ->group(kModelGroup);
   command
@@ -196,9 +181,7 @@ std::filesystem::path ModelOptions::folder() const {
 }
 
 WeightFormat ModelOptions::weightFormat() const {
-  return std::find_if(kWeightFormats.begin(), kWeightFormats.end(),
-                      [this](const auto& entry) { return weights == entry.first; })
-      ->second;
+  return weightFormatOf(weights).value_or(WeightFormat::kAuto);  // the parser has checked the name
 }
 
 std::optional<RopeConfig> ModelOptions::rope(const RopeConfig& own) const {
@@ -232,47 +215,8 @@ void CacheOptions::addTo(CLI::App& command) {
                   "Settings of the KV cache, default quality; the options below override it")
       ->check(presetIds())
       ->group(kCacheGroup);
-  command.add_option("--key-bits", keyNbits, "Bits of keys, in all layers")
-      ->check(bitsOfCodes())
-      ->group(kCacheGroup);
-  command.add_option("--value-bits", valueNbits, "Bits of values, in all layers")
-      ->check(bitsOfCodes())
-      ->group(kCacheGroup);
-  command.add_option("--group-size", groupSize, "Numbers that share a scale, and tokens of a page")
-      ->check(CLI::IsMember({32, 64, 128}))
-      ->group(kCacheGroup);
-  command.add_option("--residual-length", residualLength, "Newest tokens kept exactly")
-      ->check(wholeNumber(0, 4096))
-      ->type_name("TOKENS")
-      ->group(kCacheGroup);
-  command.add_option("--sink-length", sinkLength, "First tokens kept exactly")
-      ->check(wholeNumber(0, 4096))
-      ->type_name("TOKENS")
-      ->group(kCacheGroup);
-  command
-      .add_option("--sliding-window", slidingWindow,
-                  "Newest tokens that are still read, besides the first; older ones are forgotten. "
-                  "Default 0: all are read")
-      ->check(wholeNumber(0, kMaxContextLength))
-      ->type_name("TOKENS")
-      ->group(kCacheGroup);
-  command
-      .add_option("--first-layers", firstLayers, "Number of first layers with bits of their own")
-      ->check(wholeNumber(0, 1024))
-      ->type_name("N")
-      ->group(kCacheGroup);
-  command.add_option("--first-layers-key-bits", firstLayersKeyNbits, "Bits of keys there")
-      ->check(bitsOfCodes())
-      ->group(kCacheGroup);
-  command.add_option("--first-layers-value-bits", firstLayersValueNbits, "Bits of values there")
-      ->check(bitsOfCodes())
-      ->group(kCacheGroup);
-  command.add_option("--scheme", scheme, "How numbers become codes, default asymmetric")
-      ->check(CLI::IsMember({"asymmetric", "symmetric"}))
-      ->group(kCacheGroup);
-  command.add_option("--solver", solver, "How scale and min are found, default minmax")
-      ->check(CLI::IsMember({"minmax", "hqq"}))
-      ->group(kCacheGroup);
+  given.resize(cacheFields().size());
+  for (std::size_t i = 0; i < given.size(); ++i) addField(command, cacheFields()[i], i);
   command
       .add_option("--exact-type", exactType,
                   "Type of tokens kept exactly. auto: f32 with --weights f32 (so that logits are "
@@ -282,24 +226,38 @@ void CacheOptions::addTo(CLI::App& command) {
       ->group(kCacheGroup);
 }
 
+void CacheOptions::addField(CLI::App& command, const CacheField& field, std::size_t index) {
+  std::string name = "--" + std::string(field.name);
+  std::replace(name.begin(), name.end(), '_', '-');
+  const std::string meaning(field.meaning);
+  CLI::Option* option = nullptr;
+  if (field.names.empty()) {
+    option = command.add_option_function<std::int64_t>(
+        name, [this, index](std::int64_t value) { given[index] = value; }, meaning);
+    option->check(field.values.empty()
+                      ? wholeNumber(0, field.most)
+                      : CLI::IsMember(std::vector<int>(field.values.begin(), field.values.end())));
+  } else {
+    option = command.add_option_function<std::string>(
+        name,
+        [this, index, &field](const std::string& value) { given[index] = field.valueOf(value); },
+        meaning);
+    option->check(CLI::IsMember(std::vector<std::string>(field.names.begin(), field.names.end())));
+  }
+  if (!field.unit.empty()) option->type_name(std::string(field.unit));
+  option->group(kCacheGroup);
+}
+
 KvCacheConfig CacheOptions::config(WeightFormat weights) const {
   KvCacheConfig config =
       presetById(preset.empty() ? kDefaultPresetId : std::string_view(preset)).cache;
-  replaceIf(keyNbits, config.keyNbits);
-  replaceIf(keyNbits, config.firstLayersKeyNbits);
-  replaceIf(valueNbits, config.valueNbits);
-  replaceIf(valueNbits, config.firstLayersValueNbits);
-  replaceIf(groupSize, config.groupSize);
-  replaceIf(residualLength, config.residualLength);
-  replaceIf(sinkLength, config.sinkLength);
-  replaceIf(slidingWindow, config.slidingWindow);
-  replaceIf(firstLayers, config.firstLayers);
-  replaceIf(firstLayersKeyNbits, config.firstLayersKeyNbits);
-  replaceIf(firstLayersValueNbits, config.firstLayersValueNbits);
-  if (scheme == "asymmetric") config.scheme = kernels::QuantScheme::kAsymmetric;
-  if (scheme == "symmetric") config.scheme = kernels::QuantScheme::kSymmetric;
-  if (solver == "minmax") config.solver = kernels::QuantSolver::kMinMax;
-  if (solver == "hqq") config.solver = kernels::QuantSolver::kHqq;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!given[i]) continue;
+    const CacheField& field = cacheFields()[i];
+    field.set(config, *given[i]);
+    if (field.name == "key_bits") config.firstLayersKeyNbits = config.keyNbits;
+    if (field.name == "value_bits") config.firstLayersValueNbits = config.valueNbits;
+  }
   const bool isF32 = exactType == "auto" ? weights == WeightFormat::kF32 : exactType == "f32";
   config.exactType = isF32 ? kernels::DataType::kF32 : kernels::DataType::kF16;
   config.validate();
@@ -416,12 +374,6 @@ std::filesystem::path bundledModelFolder() {
   }
   throw Error(ErrorCode::kFileNotFound, "The bundled model was not found beside the program.",
               "Give a model folder with --model.");
-}
-
-std::string weightFormatName(WeightFormat format) {
-  return std::find_if(kWeightFormats.begin(), kWeightFormats.end(),
-                      [format](const auto& entry) { return format == entry.second; })
-      ->first;
 }
 
 }  // namespace longhand::engine::cli

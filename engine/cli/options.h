@@ -9,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/cache/cache_fields.h"
 #include "engine/engine.h"
+#include "engine/model/weight_names.h"
 
 #include <CLI/CLI.hpp>
 
@@ -60,23 +62,16 @@ struct ModelOptions {
 /// A preset, and values that override it.
 struct CacheOptions {
   std::string preset;
-  std::optional<int> keyNbits;
-  std::optional<int> valueNbits;
-  std::optional<int> groupSize;
-  std::optional<std::int64_t> residualLength;
-  std::optional<std::int64_t> sinkLength;
-  std::optional<std::int64_t> slidingWindow;
-  std::optional<int> firstLayers;
-  std::optional<int> firstLayersKeyNbits;
-  std::optional<int> firstLayersValueNbits;
-  std::string scheme;
-  std::string solver;
+  std::vector<std::optional<std::int64_t>> given;  // by index of cacheFields()
   std::string exactType = "auto";
 
   void addTo(CLI::App& command);
   /// Bits given explicitly hold for all layers, so they also replace those of a preset's first
   /// layers. Throws Error kInvalidArgument.
   KvCacheConfig config(WeightFormat weights) const;
+
+ private:
+  void addField(CLI::App& command, const CacheField& field, std::size_t index);
 };
 
 /// How a cache is written in a list of several.
@@ -106,8 +101,5 @@ struct SamplerOptions {
 /// The folder of the bundled model: beside the executable, under the install prefix, or in the
 /// source tree. Throws Error kFileNotFound.
 std::filesystem::path bundledModelFolder();
-
-/// "f32", "nf4", ...: the spelling of --weights.
-std::string weightFormatName(WeightFormat format);
 
 }  // namespace longhand::engine::cli

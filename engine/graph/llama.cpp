@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/device_fault.h"
 #include "engine/base/error.h"
 
 namespace longhand::engine {
@@ -85,10 +86,7 @@ bool Llama::forward(KvCache& cache, const Chunk& chunk) {
     if (!runLayers(cache, chunk)) return false;
   }
   if (!emitLogits(chunk)) return false;
-  if (const std::string fault = backend_.synchronize(); !fault.empty()) {
-    throw Error(ErrorCode::kDevice, "The computation failed: " + fault + ".",
-                "Restart Longhand; if it happens again, restart the computer.");
-  }
+  requireNoFault(backend_);
   transaction.commit();
   return true;
 }

@@ -4,6 +4,7 @@
 
 #include "engine/cache/kv_arena.h"
 #include "engine/graph/rope.h"
+#include "kernels/rounding.h"
 
 namespace longhand::engine {
 namespace {
@@ -22,7 +23,7 @@ class Carver {
 
   std::byte* take(std::uint64_t bytes) {
     std::byte* part = memory_ == nullptr ? nullptr : memory_ + usedBytes_;
-    usedBytes_ += (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+    usedBytes_ += kernels::roundUp(bytes, kAlignmentBytes);
     return part;
   }
   MatrixView matrix(std::int64_t rows, std::int64_t cols) {

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/error_words.h"
+#include "kernels/rounding.h"
 
 #include <nlohmann/json.hpp>
 
@@ -15,15 +16,12 @@ namespace longhand::engine {
 namespace {
 
 using Json = nlohmann::json;
+using kernels::ceilDivide;
 
 constexpr const char* kNf4State = ".quant_state.bitsandbytes__nf4";
 constexpr const char* kFp4State = ".quant_state.bitsandbytes__fp4";
 constexpr const char* kInt8Scale = ".SCB";
 constexpr std::size_t kStateLimitBytes = 64U << 10U;
-
-std::int64_t ceilDivide(std::int64_t value, std::int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
 
 /// Reads the parts of one quantized weight and refuses what does not fit together.
 class BnbReader {

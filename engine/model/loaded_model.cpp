@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/device_fault.h"
 #include "engine/base/error.h"
 #include "engine/base/error_words.h"
+#include "kernels/rounding.h"
 
 namespace longhand::engine {
 namespace {
@@ -13,9 +15,7 @@ constexpr std::size_t kAlignmentBytes = 64;  // of what is carved from reserved 
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20U;
 constexpr const char* kMemoryHint = "Close other programs, or take NF4 weights or a smaller model.";
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-}
+std::size_t aligned(std::size_t bytes) { return kernels::roundUp(bytes, kAlignmentBytes); }
 
 }  // namespace
 
@@ -128,10 +128,7 @@ void LoadedModel::place(const WeightSpec& spec, const kernels::WeightView& view)
 }
 
 void LoadedModel::finish(WeightFormat format, std::uint64_t fingerprint) {
-  if (const std::string fault = backend_.synchronize(); !fault.empty()) {
-    throw Error(ErrorCode::kDevice,
-                "The weights could not be copied to the device: " + fault + ".");
-  }
+  requireNoFault(backend_, "The weights could not be copied to the device");
   if (config_.tiedEmbeddings) lmHead_ = embedding_;
   weightFormat_ = format;
   fingerprint_ = fingerprint;

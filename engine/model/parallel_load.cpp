@@ -14,7 +14,6 @@
 namespace longhand::engine {
 namespace {
 
-constexpr std::chrono::milliseconds kReportEvery{100};
 constexpr std::int64_t kMostThreads = 16;  // more than that wait for memory
 
 /// The state that the threads of one run() share.
@@ -47,7 +46,7 @@ struct SharedRun {
 ChunkRunner::ChunkRunner(std::uint64_t totalBytes, const LoadProgress& progress,
                          std::stop_token stop)
     : totalBytes_(totalBytes), progress_(progress), stop_(std::move(stop)) {
-  report(0);
+  if (throttle_.isDue()) report(0);
 }
 
 void ChunkRunner::run(std::int64_t nChunks, std::uint64_t bytes,
@@ -72,7 +71,7 @@ void ChunkRunner::run(std::int64_t nChunks, std::uint64_t bytes,
     try {
       do {
         throwIfStopped();
-        if (std::chrono::steady_clock::now() - lastReport_ >= kReportEvery) {
+        if (throttle_.isDue()) {
           report(doneBytes_ + bytes / static_cast<std::uint64_t>(nChunks) *
                                   static_cast<std::uint64_t>(shared.done.load()));
         }
@@ -89,13 +88,12 @@ void ChunkRunner::run(std::int64_t nChunks, std::uint64_t bytes,
 void ChunkRunner::advance(std::uint64_t bytes) {
   doneBytes_ += bytes;
   throwIfStopped();
-  if (std::chrono::steady_clock::now() - lastReport_ >= kReportEvery) report(doneBytes_);
+  if (throttle_.isDue()) report(doneBytes_);
 }
 
 void ChunkRunner::finish() { report(totalBytes_); }
 
 void ChunkRunner::report(std::uint64_t doneBytes) {
-  lastReport_ = std::chrono::steady_clock::now();
   if (progress_) progress_(std::min(doneBytes, totalBytes_), totalBytes_);
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <stop_token>
 
+#include "engine/base/throttle.h"
 #include "engine/model/model.h"
 
 namespace longhand::engine {
@@ -35,7 +36,7 @@ class ChunkRunner {
   std::uint64_t doneBytes_ = 0;
   const LoadProgress& progress_;
   std::stop_token stop_;
-  std::chrono::steady_clock::time_point lastReport_;
+  Throttle throttle_{std::chrono::milliseconds(100)};
 };
 
 }  // namespace longhand::engine

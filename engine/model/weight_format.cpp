@@ -1,17 +1,16 @@
 #include "engine/model/weight_format.h"
 
+#include "kernels/rounding.h"
+
 namespace longhand::engine {
 namespace {
 
+using kernels::ceilDivide;
 using kernels::DataType;
 
 std::size_t alignUp(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-std::int64_t ceilDivide(std::int64_t value, std::int64_t divisor) {
-  return (value + divisor - 1) / divisor;
+  return kernels::roundUp(bytes, kAlignment);
 }
 
 const float* floatsAt(const std::byte* memory) {

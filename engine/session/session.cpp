@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/throttle.h"
 #include "engine/cache/kv_arena.h"
 #include "engine/cache/random_cache.h"
 
@@ -15,29 +16,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double secondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 /// Turns tiles into reports: at once, then ten times a second, and at the end.
 class ProgressReporter {
  public:
   ProgressReporter(const std::function<void(const PrefillProgress&)>& callback,
                    std::int64_t tokensTotal, std::int64_t tokensReused)
       : callback_(callback), tokensTotal_(tokensTotal), tokensReused_(tokensReused) {
-    report(0.0);
+    if (throttle_.isDue()) report(0.0);
   }
 
   void update(double tokensDone) {
     const bool isDone = tokensDone >= static_cast<double>(tokensTotal_);
-    if (isDone || secondsSince(lastReport_) >= kIntervalSeconds) report(tokensDone);
+    if (throttle_.isDue() || isDone) report(tokensDone);
   }
 
  private:
-  static constexpr double kIntervalSeconds = 0.1;
-
   void report(double tokensDone) {
-    lastReport_ = Clock::now();
     if (!callback_) return;
     PrefillProgress progress;
     progress.tokensDone = static_cast<std::int64_t>(tokensDone);
@@ -56,7 +50,7 @@ class ProgressReporter {
   std::int64_t tokensTotal_;
   std::int64_t tokensReused_;
   Clock::time_point start_ = Clock::now();
-  Clock::time_point lastReport_ = start_;
+  Throttle throttle_{std::chrono::milliseconds(100)};
 };
 
 }  // namespace

@@ -8,8 +8,10 @@
 #include <cstring>
 #include <functional>
 
+#include "engine/base/device_fault.h"
 #include "engine/base/error.h"
 #include "engine/base/error_words.h"
+#include "engine/cache/cache_fields.h"
 #include "engine/cache/kv_arena.h"
 #include "kernels/page_layout.h"
 
@@ -78,20 +80,6 @@ std::string modelName(const SessionFileHeader& header) {
   return {header.modelName.begin(), end};
 }
 
-/// "4/2 bits, groups of 64, residual 128".
-std::string configText(const KvCacheConfig& config) {
-  std::string text = std::to_string(config.keyNbits) + "/" + std::to_string(config.valueNbits) +
-                     " bits, groups of " + std::to_string(config.groupSize) + ", residual " +
-                     std::to_string(config.residualLength);
-  if (config.slidingWindow > 0) text += ", window " + std::to_string(config.slidingWindow);
-  if (config.firstLayers > 0) {
-    text += ", first " + std::to_string(config.firstLayers) + " layers " +
-            std::to_string(config.firstLayersKeyNbits) + "/" +
-            std::to_string(config.firstLayersValueNbits);
-  }
-  return text;
-}
-
 [[noreturn]] void refuse(const std::string& name, const std::string& reason,
                          const std::string& hint = kReadAgainHint) {
   throw Error(ErrorCode::kInvalidArgument, name + ": the session " + reason + ".", hint);
@@ -116,8 +104,7 @@ void requireBelongs(const SessionFileReader& file, const SessionIdentity& identi
   const KvCacheConfig saved = sessionCacheConfig(header);
   if (saved != config) {
     refuse(file.name(),
-           "was saved with other cache settings (" + configText(saved) + "; here " +
-               configText(config) + ")",
+           "was saved with other cache settings (" + cacheDifferences(saved, config) + ")",
            "Choose the preset it was saved with, or let the text be read again.");
   }
   if (header.nTokens > static_cast<std::uint64_t>(contextLength)) {
@@ -186,12 +173,8 @@ void forEachRun(const KvCache& cache, std::int64_t layer, const SessionFileHeade
   }
 }
 
-void requireNoFault(kernels::Backend& backend) {
-  const std::string fault = backend.synchronize();
-  if (!fault.empty()) {
-    throw Error(ErrorCode::kDevice,
-                "The cache could not be copied from or to the device: " + fault + ".");
-  }
+void requireCopied(kernels::Backend& backend) {
+  requireNoFault(backend, "The cache could not be copied from or to the device");
 }
 
 std::vector<std::int32_t> readTokens(SessionFileReader& file, std::int64_t vocabSize) {
@@ -280,7 +263,7 @@ std::uint64_t saveSessionFile(const std::filesystem::path& path, const SessionId
   if (header.nTokens != tokens.size()) {
     throw Error(ErrorCode::kInternal, "The cache and its tokens do not have the same length.");
   }
-  requireNoFault(backend);
+  requireCopied(backend);
   SessionFileWriter file(path, header, progress, stop);
   file.write(std::as_bytes(tokens));
   for (const std::vector<PageRef>& table : tables) {
@@ -300,7 +283,7 @@ std::uint64_t saveSessionFile(const std::filesystem::path& path, const SessionId
       }
     });
   }
-  requireNoFault(backend);
+  requireCopied(backend);
   file.finish();
   return sessionFileBytes(header);
 }
@@ -333,11 +316,11 @@ std::vector<std::int32_t> restoreSessionFile(const std::filesystem::path& path,
           backend.upload(memory, source.data(), source.size());
           memory += source.size();
           bytes -= source.size();
-          if (file.isBlockDone()) requireNoFault(backend);  // its bytes will be overwritten
+          if (file.isBlockDone()) requireCopied(backend);  // its bytes will be overwritten
         }
       });
     }
-    requireNoFault(backend);
+    requireCopied(backend);
   });
   return tokens;
 }

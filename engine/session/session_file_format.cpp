@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "engine/base/error.h"
 #include "kernels/page_layout.h"
@@ -11,7 +12,6 @@
 namespace longhand::engine {
 namespace {
 
-constexpr std::uint64_t kMaxSinkTokens = 4096;  // as KvCacheConfig allows
 // More layers than any Llama has; keeps products of counts far inside 64 bits.
 constexpr std::uint32_t kMaxLayers = 4096;
 constexpr std::uint32_t kMaxKvHeads = 4096;
@@ -37,11 +37,24 @@ void checkShape(const SessionFileHeader& header, const std::string& name) {
           "the header's block size is out of range");
 }
 
+/// Calls `copy(of the config, of the header)` for each setting of the cache.
+template <typename Config, typename Header, typename Copy>
+void forEachSetting(Config& config, Header& header, Copy copy) {
+  copy(config.keyNbits, header.keyNbits);
+  copy(config.valueNbits, header.valueNbits);
+  copy(config.groupSize, header.groupSize);
+  copy(config.residualLength, header.residualLength);
+  copy(config.sinkLength, header.sinkLength);
+  copy(config.slidingWindow, header.slidingWindow);
+  copy(config.firstLayers, header.firstLayers);
+  copy(config.firstLayersKeyNbits, header.firstLayersKeyNbits);
+  copy(config.firstLayersValueNbits, header.firstLayersValueNbits);
+  copy(config.scheme, header.scheme);
+  copy(config.solver, header.solver);
+  copy(config.exactType, header.exactType);
+}
+
 void checkConfig(const SessionFileHeader& header, const std::string& name) {
-  require(header.scheme <= static_cast<std::uint8_t>(kernels::QuantScheme::kSymmetric) &&
-              header.solver <= static_cast<std::uint8_t>(kernels::QuantSolver::kHqq) &&
-              header.exactType <= static_cast<std::uint8_t>(kernels::DataType::kF16),
-          name, "the header's cache settings are unknown");
   try {
     sessionCacheConfig(header).validate();
   } catch (const Error& error) {
@@ -54,7 +67,7 @@ void checkCounts(const SessionFileHeader& header, const std::string& name) {
   const std::uint64_t capacity = std::uint64_t{header.residualLength} + header.groupSize;
   const bool inRange = header.ringCapacity == capacity && header.nTokens <= most &&
                        header.packedTokens <= header.nTokens &&
-                       header.sinkTokens <= kMaxSinkTokens && header.ringTokens < capacity &&
+                       header.sinkTokens <= kMaxExactTokens && header.ringTokens < capacity &&
                        header.ringFirst < capacity && header.forgottenTokens <= header.nTokens;
   // The sink of a converted cache may be longer or shorter than its setting. Every page holds a
   // token or more.
@@ -63,7 +76,7 @@ void checkCounts(const SessionFileHeader& header, const std::string& name) {
       header.sinkTokens + header.forgottenTokens + header.packedTokens + header.ringTokens ==
           header.nTokens &&
       header.pagesPerLayer <= header.packedTokens &&
-      header.packedTokens <= header.pagesPerLayer * 128;
+      header.packedTokens <= header.pagesPerLayer * kGroupSizes.back();
   require(agree, name, "the header's token counts contradict each other");
 }
 
@@ -122,18 +135,9 @@ std::uint64_t sessionFileBytes(const SessionFileHeader& header) {
 
 KvCacheConfig sessionCacheConfig(const SessionFileHeader& header) {
   KvCacheConfig config;
-  config.keyNbits = header.keyNbits;
-  config.valueNbits = header.valueNbits;
-  config.groupSize = header.groupSize;
-  config.residualLength = header.residualLength;
-  config.sinkLength = header.sinkLength;
-  config.slidingWindow = header.slidingWindow;
-  config.firstLayers = static_cast<int>(std::min(header.firstLayers, 1U << 30U));
-  config.firstLayersKeyNbits = header.firstLayersKeyNbits;
-  config.firstLayersValueNbits = header.firstLayersValueNbits;
-  config.scheme = static_cast<kernels::QuantScheme>(header.scheme);
-  config.solver = static_cast<kernels::QuantSolver>(header.solver);
-  config.exactType = static_cast<kernels::DataType>(header.exactType);
+  forEachSetting(config, header, [](auto& setting, auto stored) {
+    setting = static_cast<std::remove_reference_t<decltype(setting)>>(stored);
+  });
   return config;
 }
 
@@ -150,18 +154,9 @@ KvCacheCounts sessionCounts(const SessionFileHeader& header) {
 
 void setSessionCache(SessionFileHeader& header, const KvCacheConfig& config,
                      const KvCacheCounts& counts) {
-  header.keyNbits = static_cast<std::uint8_t>(config.keyNbits);
-  header.valueNbits = static_cast<std::uint8_t>(config.valueNbits);
-  header.groupSize = static_cast<std::uint8_t>(config.groupSize);
-  header.residualLength = static_cast<std::uint32_t>(config.residualLength);
-  header.sinkLength = static_cast<std::uint32_t>(config.sinkLength);
-  header.slidingWindow = static_cast<std::uint32_t>(config.slidingWindow);
-  header.firstLayers = static_cast<std::uint32_t>(config.firstLayers);
-  header.firstLayersKeyNbits = static_cast<std::uint8_t>(config.firstLayersKeyNbits);
-  header.firstLayersValueNbits = static_cast<std::uint8_t>(config.firstLayersValueNbits);
-  header.scheme = static_cast<std::uint8_t>(config.scheme);
-  header.solver = static_cast<std::uint8_t>(config.solver);
-  header.exactType = static_cast<std::uint8_t>(config.exactType);
+  forEachSetting(config, header, [](auto setting, auto& stored) {
+    stored = static_cast<std::remove_reference_t<decltype(stored)>>(setting);
+  });
   header.nTokens = static_cast<std::uint64_t>(counts.length());
   header.sinkTokens = static_cast<std::uint64_t>(counts.sinkTokens);
   header.forgottenTokens = static_cast<std::uint64_t>(counts.forgottenTokens);

@@ -21,6 +21,14 @@ class SettingsTest : public QObject {
   QTemporaryDir folder_;
   std::unique_ptr<Database> database_;
 
+  void replaceSetting(const QString& key, const QString& value) {
+    QSqlQuery query =
+        database_->prepare(QStringLiteral("UPDATE settings SET value = ? WHERE key = ?"));
+    query.addBindValue(value);
+    query.addBindValue(key);
+    database_->run(query);
+  }
+
  private slots:
   void init() {
     static int number = 0;
@@ -75,11 +83,7 @@ class SettingsTest : public QObject {
         {QStringLiteral("weights"), QStringLiteral("nf5")},
         {QStringLiteral("custom_cache"), QStringLiteral("{\"key_bits\": 5}")}};
     for (const auto& [key, value] : damage) {
-      QSqlQuery query =
-          database_->prepare(QStringLiteral("UPDATE settings SET value = ? WHERE key = ?"));
-      query.addBindValue(value);
-      query.addBindValue(key);
-      database_->run(query);
+      replaceSetting(key, value);
     }
     QStringList reset;
     const Settings loaded = SettingsStore(*database_).load(&reset);
@@ -129,6 +133,66 @@ class SettingsTest : public QObject {
     store.removeUserPreset(QStringLiteral("quality"));  // built-in ones stay
     store.removeUserPreset(id);
     QCOMPARE(store.presets().size(), nBuiltIn);
+  }
+
+  void whatEarlierVersionsStoredIsStillRead() {
+    const QString stored = QStringLiteral(
+        R"({"first_layers":3,"first_layers_key_bits":16,"first_layers_value_bits":8,)"
+        R"("group_size":32,"key_bits":8,"residual_length":17,"scheme":"symmetric",)"
+        R"("sink_length":9,"sliding_window":20000,"solver":"hqq","value_bits":2})");
+    engine::KvCacheConfig expected{8, 2, 32, 17, 9, 20000, 3, 16, 8};
+    expected.scheme = static_cast<decltype(expected.scheme)>(1);
+    expected.solver = static_cast<decltype(expected.solver)>(1);
+    QVERIFY(cacheConfigFromJson(stored) == expected);
+    QCOMPARE(cacheConfigToJson(expected), stored);
+
+    SettingsStore(*database_).save(Settings());
+    // Before there was a sliding window.
+    replaceSetting(QStringLiteral("custom_cache"),
+                   QStringLiteral(R"({"key_bits":8,"scheme":"asymmetric","solver":"minmax"})"));
+    replaceSetting(QStringLiteral("weights"), QStringLiteral("nf4-no-double-quantization"));
+    QSqlQuery preset = database_->prepare(
+        QStringLiteral("INSERT INTO user_presets (name, cache) VALUES ('Old', ?)"));
+    preset.addBindValue(stored);
+    database_->run(preset);
+
+    QStringList reset;
+    const Settings loaded = SettingsStore(*database_).load(&reset);
+    QVERIFY2(reset.isEmpty(), qPrintable(reset.join(QLatin1Char(' '))));
+    QVERIFY(loaded.weights == engine::WeightFormat::kNf4NoDoubleQuantization);
+    QCOMPARE(loaded.customCache.keyNbits, 8);
+    QCOMPARE(loaded.customCache.residualLength, engine::KvCacheConfig().residualLength);
+    const std::vector<PresetInfo> presets = PresetStore(*database_).presets();
+    QCOMPARE(presets.back().name, QStringLiteral("Old"));
+    QVERIFY(presets.back().cache == expected);
+    QCOMPARE(presets.back().description,
+             QStringLiteral("K8 V2, groups of 32, residual 17, first 3 layers K16 V8, window of "
+                            "20000 tokens."));
+  }
+
+  void unknownCacheSettingsAreRefusedWithASentence() {
+    const auto refusal = [](const char* json) -> std::string {
+      try {
+        cacheConfigFromJson(QString::fromUtf8(json));
+      } catch (const engine::Error& error) {
+        return error.code() == ErrorCode::kFileDamaged ? error.message() : "wrong code";
+      }
+      return "";
+    };
+    QCOMPARE(refusal(R"({"solver": "best"})"),
+             std::string("\"solver\" has an unknown value; it must be minmax or hqq."));
+    QCOMPARE(refusal(R"({"scheme": 1})"),
+             std::string("\"scheme\" has an unknown value; it must be asymmetric or symmetric."));
+    QCOMPARE(refusal(R"({"key_bits": "4"})"), std::string("\"key_bits\" is no whole number."));
+    QCOMPARE(refusal(R"({"keybits": 4})"), std::string("\"keybits\" is no setting of the cache."));
+    QCOMPARE(refusal(R"({"id": "mine"})"), std::string("\"id\" is no setting of the cache."));
+    QCOMPARE(refusal(R"({"residual_length": 4097})"),
+             std::string("\"residual_length\" (the residual length) must be between 0 and 4096, "
+                         "not 4097."));
+    QCOMPARE(refusal(R"({"sink_length": 18446744073709551615})"),
+             std::string("\"sink_length\" must be between 0 and 4096."));
+    QCOMPARE(refusal("4/2"), std::string("Cache settings are no JSON."));
+    QCOMPARE(refusal("[]"), std::string("Cache settings are no object."));
   }
 
   void theDefaultPresetExists() {

@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "engine/backend_factory.h"
+#include "engine/base/device_fault.h"
 #include "engine/base/error.h"
+#include "engine/base/throttle.h"
 #include "engine/cache/kv_arena.h"
 #include "engine/cache/random_cache.h"
 #include "engine/cli/bench/bench_statistics.h"
@@ -38,10 +40,6 @@ using kernels::WeightView;
 // What one pass over a kernel's operands reads at least, so that nothing of it is left in the
 // last-level cache (32 MiB and more) when the next pass begins.
 constexpr double kPassBytes = 256.0 * (1 << 20);
-
-double secondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// One kernel on one size.
 struct KernelRow {
@@ -90,8 +88,7 @@ class KernelBench {
 
  private:
   void wait() {
-    const std::string fault = backend_->synchronize();
-    if (!fault.empty()) throw Error(ErrorCode::kDevice, fault);
+    requireNoFault(*backend_, "The device failed");
     if (scope_.stop().stop_requested()) {
       throw Error(ErrorCode::kCancelled, "Stopped before all was measured.");
     }

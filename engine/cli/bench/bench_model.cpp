@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "engine/base/error.h"
+#include "engine/cache/cache_json.h"
 #include "engine/cli/bench/bench_statistics.h"
 #include "engine/cli/engine_setup.h"
 #include "engine/cli/output.h"
@@ -167,16 +168,12 @@ nlohmann::json percentJson(const std::vector<double>& percents) {
 }
 
 nlohmann::json rowJson(const BenchRow& row, const BenchOptions& options) {
-  const KvCacheConfig& cache = row.cache.config;
   const DecodeBytes& read = row.decodeBytes;
   nlohmann::json json = {{"depth", row.depth},
                          {"cache", row.cache.name},
-                         {"key_bits", cache.keyNbits},
-                         {"value_bits", cache.valueNbits},
-                         {"group_size", cache.groupSize},
-                         {"residual_length", cache.residualLength},
                          {"bytes", memoryJson(row.use)},
                          {"resident_bytes", row.residentBytes}};
+  json.update(writeCacheConfig(row.cache.config));
   if (options.prefillTokens > 0) {
     const double rate = sampleOf(row.prefillRates).median;
     json["prefill_tokens_per_second"] = rate;

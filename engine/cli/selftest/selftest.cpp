@@ -8,17 +8,15 @@
 #include <ostream>
 #include <string>
 
+#include "engine/base/device_fault.h"
 #include "engine/base/error.h"
+#include "engine/base/throttle.h"
 #include "engine/cli/selftest/selftest_parts.h"
 
 namespace longhand::engine::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double secondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// One sentence on what the test says, and what it says nothing about.
 std::string verdict(const SelftestReport& report, const SelftestOptions& options) {
@@ -67,8 +65,7 @@ ModelConfig selftestShape(const std::string& name) {
 }
 
 void SelftestRun::wait() const {
-  const std::string fault = backend.synchronize();
-  if (!fault.empty()) throw Error(ErrorCode::kDevice, "The device failed: " + fault + ".");
+  requireNoFault(backend, "The device failed");
   if (stop.stop_requested()) {
     throw Error(ErrorCode::kCancelled, "Stopped before all was measured.");
   }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/throttle.h"
 #include "engine/cli/options.h"
 #include "engine/cli/selftest/selftest_parts.h"
 #include "engine/graph/llama.h"
@@ -19,10 +20,6 @@ namespace longhand::engine::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double secondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 constexpr double kGiB = 0x1p30;
 /// What is kept of the budget for what comes after the longest prompt.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/throttle.h"
 
 namespace longhand::engine::cli {
 
@@ -41,9 +42,7 @@ SelftestReport::SelftestReport(std::ostream& table, std::ostream& progress,
   save();
 }
 
-double SelftestReport::secondsPassed() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-}
+double SelftestReport::secondsPassed() const { return secondsSince(start_); }
 
 void SelftestReport::say(const std::string& text) {
   progress_ << "[" << decimalText(secondsPassed(), 1, 6) << " s] " << text << std::endl;

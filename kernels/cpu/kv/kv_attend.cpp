@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "kernels/cpu/kv/kv_store.h"
+#include "kernels/rounding.h"
 
 namespace longhand::kernels {
 namespace {
@@ -17,8 +18,6 @@ constexpr std::int64_t kWantedItems = 64;
 constexpr std::int64_t kMinTilesPerRun = 8;
 /// Multiply-adds a thread takes at a time: some 5 microseconds, what waking a thread costs.
 constexpr std::int64_t kMinProducts = 50'000;
-
-std::int64_t ceilDivide(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
 
 struct ExactSlice {
   const ExactSpan* span;

@@ -6,15 +6,12 @@
 #include <cstring>
 
 #include "kernels/quantizer.h"
+#include "kernels/rounding.h"
 
 namespace longhand::kernels {
 namespace {
 
 constexpr float kLargestHalf = 65504.0F;
-
-std::int64_t roundedUp(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 float* floatsAt(std::byte* memory) { return reinterpret_cast<float*>(memory); }
 const float* floatsAt(const std::byte* memory) { return reinterpret_cast<const float*>(memory); }
@@ -224,7 +221,7 @@ KvTile exactTile(const ExactSpan& span, std::int64_t headDim, std::int64_t kvHea
 void CpuKv::reserveScratch(std::int64_t headDim) {
   assert(headDim > 0 && headDim <= kMaxHeadDim);
   if (headDim <= scratchHeadDim_) return;
-  const std::int64_t rowFloats = roundedUp(headDim, kRowUnit);
+  const std::int64_t rowFloats = roundUp(headDim, kRowUnit);
   // queries and output, scores, keys and values, four small rows: as scratchOf() deals them out.
   const std::int64_t nFloats = 2 * kExpandedQueries * rowFloats + kGroupTokens * kScoreQueries +
                                2 * keyScratchFloats(rowFloats) + 4 * kExpandedQueries;
@@ -234,7 +231,7 @@ void CpuKv::reserveScratch(std::int64_t headDim) {
 }
 
 CpuKv::Scratch CpuKv::scratchOf(int thread) {
-  const std::int64_t rowFloats = roundedUp(scratchHeadDim_, kRowUnit);
+  const std::int64_t rowFloats = roundUp(scratchHeadDim_, kRowUnit);
   float* next = scratch_[linesPerThread_ * static_cast<std::size_t>(thread)].values;
   const auto take = [&next](std::int64_t count) {
     float* part = next;
@@ -295,7 +292,7 @@ void CpuKv::packHead(const AttentionShape& shape, std::span<const ExactSpan> sou
                      std::int64_t kvHead, const Scratch& scratch, std::byte* page) {
   const std::int64_t headDim = shape.headDim;
   const std::int64_t group = format.groupSize;
-  const std::int64_t rowFloats = roundedUp(headDim, kRowUnit);
+  const std::int64_t rowFloats = roundUp(headDim, kRowUnit);
   const bool isSymmetric = format.scheme == QuantScheme::kSymmetric;
   const bool isHqq = solver == QuantSolver::kHqq;
   float* rows = scratch.values;
@@ -355,7 +352,7 @@ void CpuKv::unpackPage(const AttentionShape& shape, const PageRef& page,
   assert(page.nTokens <= destination.tokenCapacity);
   const PageLayout layout = pageLayout(page.format, shape.nKvHeads, shape.headDim);
   const std::int64_t headDim = shape.headDim;
-  const std::int64_t rowFloats = roundedUp(headDim, kRowUnit);
+  const std::int64_t rowFloats = roundUp(headDim, kRowUnit);
   const bool isHalf = destination.type == DataType::kF16;
   reserveScratch(headDim);
   pool_.parallelFor(shape.nKvHeads, 1, [&](int thread, std::int64_t first, std::int64_t last) {

@@ -4,6 +4,8 @@
 #include <cassert>
 #include <cmath>
 
+#include "kernels/rounding.h"
+
 namespace longhand::kernels {
 namespace {
 
@@ -17,10 +19,6 @@ constexpr std::int64_t kWantedItems = 32;
 constexpr std::int64_t kMinPartTokens = 96;
 // Tokens that a thread rounds at a time.
 constexpr std::int64_t kQuantizeNumbers = 16 * 1024;
-
-constexpr std::int64_t ceilDivide(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit;
-}
 
 // step * absmax (or scale) of `count` blocks from `firstBlock` (of the flattened matrix) on, to
 // every `stride`-th number of `scales`.

@@ -4,16 +4,13 @@
 #include <cassert>
 
 #include "kernels/cpu/weights/byte_codebook.h"
+#include "kernels/rounding.h"
 
 namespace longhand::kernels {
 namespace {
 
 // Bytes of codes that a thread takes at a time: 1 to 2 microseconds, so that threads end together.
 constexpr std::int64_t kTaskBytes = 128 * 1024;
-
-constexpr std::int64_t ceilDivide(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit;
-}
 
 std::int64_t rowGrain(const WeightView& weight) {
   const auto rowBytes = static_cast<std::int64_t>(bytesOf(weight.type, weight.cols));

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/nf4.h"
+#include "kernels/rounding.h"
 
 namespace longhand::kernels {
 namespace {
@@ -21,10 +22,6 @@ constexpr std::int64_t kMaxPlainTokens = 16;
 
 // Stored bytes of weights that a thread takes at a time: some 3 microseconds of work.
 constexpr std::int64_t kMatvecTaskBytes = 32 * 1024;
-
-constexpr std::int64_t roundUp(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 bool isWholeBlocks(const WeightView& weight) {
   static_assert(kNf4BlockSize == kInt8BlockSize);

@@ -4,13 +4,16 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <csignal>
+#include <cstring>
 #include <optional>
 
 #include <QTemporaryDir>
 #include <QTest>
 
 #include "engine/cache/presets.h"
+#include "engine/session/session_file_format.h"
 #include "tests/engine/cache/kv_harness.h"
 #include "tests/engine/device_like_backend.h"
 #include "tests/engine/engine_harness.h"
@@ -48,6 +51,7 @@ class SessionFileTest : public QObject {
   void folderAsTargetIsRefused();
   void fileLimitLeavesTheOldFile();
   void fullDiskLeavesTheOldFile();
+  void settingsLieWhereTheyAlwaysLay();
 
  private:
   std::filesystem::path file(const char* name = "chat.lhkv") const {
@@ -439,6 +443,26 @@ void SessionFileTest::fullDiskLeavesTheOldFile() {
   QVERIFY2(error.line().find("Free some disk space") != std::string::npos, error.line().c_str());
   QVERIFY(isWhole);
   QCOMPARE(nLeft, 1);
+}
+
+// Files of earlier versions are read: each setting of the cache has its bytes for ever.
+void SessionFileTest::settingsLieWhereTheyAlwaysLay() {
+  engine::KvCacheConfig config{8, 2, 128, 0x0123, 0x0456, 0x01020304, 0x0107, 16, 4};
+  config.scheme = kernels::QuantScheme::kSymmetric;
+  config.solver = kernels::QuantSolver::kHqq;
+  config.exactType = kernels::DataType::kF16;
+  engine::SessionFileHeader header;
+  engine::setSessionCache(header, config, {});
+  const std::array<std::uint8_t, 24> expected = {
+      0x23, 0x01, 0, 0, 0x56, 0x04, 0, 0, 0x07, 0x01, 0, 0,  // residual, sink, first layers
+      8, 2, 128, 16, 4, 1, 1, 1,  // bits, group, first layers' bits, scheme, solver,
+                                  // type
+      0x04, 0x03, 0x02, 0x01};    // sliding window
+  std::array<std::uint8_t, 24> written{};
+  constexpr std::size_t kPlace = 64;
+  std::memcpy(written.data(), reinterpret_cast<const std::byte*>(&header) + kPlace, written.size());
+  QVERIFY(written == expected);
+  QVERIFY(engine::sessionCacheConfig(header) == config);
 }
 
 }  // namespace longhand
