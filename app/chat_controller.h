@@ -57,16 +57,15 @@ struct DocumentPreview {
   std::vector<PresetForecast> forecasts;  // for the context with the document; empty without model
 };
 
-/// What switching to a preset would mean for the open conversation.
+/// What switching the cache's settings would mean for the open conversation.
 struct SwitchCost {
-  PresetInfo preset;
-  std::uint64_t kvBytesBefore = 0;   // of the tokens in the cache now
-  std::uint64_t kvBytesAfter = 0;    // of the same tokens with the preset
+  std::uint64_t kvBytesBefore = 0;   // of its tokens in the cache now
+  std::uint64_t kvBytesAfter = 0;    // of the same tokens with the new settings
   std::int64_t tokensToRead = 0;     // that must be computed again: none where they are converted
   std::int64_t pagesToConvert = 0;   // to fewer bits, in place; what is lost comes back by reading
-  std::int64_t tokensBelowBits = 0;  // that keep fewer bits than the preset's, unless read again
+  std::int64_t tokensBelowBits = 0;  // that keep fewer bits than the new ones, unless read again
   double seconds = 0.0;              // of reading these tokens, at the rate of the last; 0: unknown
-  bool fits = true;                  // the whole context with this preset fits the memory
+  bool fits = true;                  // the whole context with them fits the memory
 };
 
 /// What the window shows about the context of the open conversation.
@@ -114,8 +113,13 @@ class ChatController final : public QObject {
   const engine::MemoryReport& memory() const;  // the last report
   /// For every preset, with `contextTokens` in the cache; empty while no model is loaded.
   std::vector<PresetForecast> forecast(std::int64_t contextTokens) const;
+  /// The same for settings that need not be a preset's, and a context length (0: the trained one).
+  std::optional<PresetForecast> forecastFor(const engine::KvCacheConfig& config,
+                                            std::int64_t contextLength) const;
   /// Nothing while no model is loaded, or for an unknown preset.
   std::optional<SwitchCost> switchCost(const QString& presetId) const;
+  std::optional<SwitchCost> switchCost(const engine::KvCacheConfig& config,
+                                       std::int64_t contextLength) const;
   std::optional<DocumentPreview> pendingDocument() const;
   quint64 sessionBytes() const;  // of the caches on disk
 
@@ -153,9 +157,9 @@ class ChatController final : public QObject {
   /// possible (switchCost says so) -> presetSwitched; else it is read again with the new settings
   /// -> presetSwitched, prefillProgress..., prefillFinished.
   void switchPreset(const QString& presetId);
-  /// The preset "custom" with these values, and the context length (0, or as many tokens: the
-  /// trained length), both of the open conversation: others keep theirs, new ones begin with the
-  /// trained length.
+  /// The preset "custom" with these values (a built-in one that has just these), and the context
+  /// length (0, or as many tokens: the trained length), both of the open conversation: others keep
+  /// theirs, new ones begin with the trained length.
   void applyCacheConfig(const longhand::engine::KvCacheConfig& config, qint64 contextLength);
   /// Gives up the switch that is under way: the old preset stays in use, and the chat is whole ->
   /// presetSwitched with the old one, notice.

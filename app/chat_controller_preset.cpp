@@ -7,20 +7,28 @@ namespace longhand::app {
 
 using engine::ErrorCode;
 
+namespace {
+
+PresetInfo customPreset(const engine::KvCacheConfig& custom) {
+  return {QString::fromUtf16(kCustomPresetId), QStringLiteral("Custom"),
+          QStringLiteral("Your own values: %1.").arg(cacheConfigSummary(custom)), custom, false};
+}
+
+std::int64_t contextOf(const ModelInfo& model, std::int64_t contextLength) {
+  return contextLength > 0 ? contextLength : model.config.trainedLength;
+}
+
+}  // namespace
+
 std::vector<PresetInfo> ChatController::Impl::presets() const {
   std::vector<PresetInfo> result = presetStore.presets();
-  const engine::KvCacheConfig& custom = settings.customCache;
-  result.push_back({QString::fromUtf16(kCustomPresetId), QStringLiteral("Custom"),
-                    QStringLiteral("Your own values: %1.").arg(cacheConfigSummary(custom)), custom,
-                    false});
+  result.push_back(customPreset(settings.customCache));
   return result;
 }
 
 std::optional<PresetInfo> ChatController::Impl::preset(const QString& id) const {
-  for (PresetInfo& known : presets()) {
-    if (known.id == id) return std::move(known);
-  }
-  return std::nullopt;
+  if (id == QString::fromUtf16(kCustomPresetId)) return customPreset(settings.customCache);
+  return presetStore.preset(id);
 }
 
 ChatController::Impl::CacheChoice ChatController::Impl::wantedCache() const {
@@ -122,36 +130,53 @@ void ChatController::Impl::onCacheConfigured(const CacheConfiguredEvent& event) 
 
 // --- Slots and queries --------------------------------------------------------------------------
 
-std::optional<SwitchCost> ChatController::switchCost(const QString& presetId) const {
-  std::optional<SwitchCost> cost;
+std::optional<PresetForecast> ChatController::forecastFor(const engine::KvCacheConfig& config,
+                                                          std::int64_t contextLength) const {
+  std::optional<PresetForecast> result;
+  if (!impl_->model) return result;
   impl_->guarded([&] {
-    const std::optional<PresetInfo> chosen = impl_->preset(presetId);
-    if (!impl_->model || !chosen) return;
-    SwitchCost result;
-    result.preset = *chosen;
-    if (impl_->contents) {
-      const engine::ConvertCost change = engine::convertCost(
-          *impl_->contents, impl_->model->config, chosen->cache, impl_->allowedContext());
-      result.kvBytesBefore = change.bytesBefore;
-      result.kvBytesAfter = change.bytesAfter;
-      const bool isOurs =
-          impl_->conversationId != 0 && impl_->cachedConversationId == impl_->conversationId;
-      if (chosen->cache != impl_->engineCache.config && isOurs) {
-        result.tokensToRead = change.tokensToRead;
-        result.pagesToConvert = change.pagesToConvert;
-        result.tokensBelowBits = change.tokensBelowBits;
-      }
-    }
+    PresetInfo asked;
+    asked.cache = config;
+    result =
+        forecastPresets(impl_->forecastRequest(contextOf(*impl_->model, contextLength)), {asked})
+            .front();
+  });
+  return result;
+}
+
+std::optional<SwitchCost> ChatController::switchCost(const QString& presetId) const {
+  std::optional<PresetInfo> chosen;
+  impl_->guarded([&] { chosen = impl_->preset(presetId); });
+  return chosen ? switchCost(chosen->cache, impl_->settings.contextLength) : std::nullopt;
+}
+
+std::optional<SwitchCost> ChatController::switchCost(const engine::KvCacheConfig& config,
+                                                     std::int64_t contextLength) const {
+  if (!impl_->model) return std::nullopt;
+  const std::int64_t context = contextOf(*impl_->model, contextLength);
+  SwitchCost cost;
+  impl_->guarded([&] {
+    // Another chat's tokens are not converted.
+    const bool isOurs =
+        impl_->conversationId != 0 && impl_->cachedConversationId == impl_->conversationId;
+    if (!impl_->contents || !isOurs) return;
+    const engine::ConvertCost change =
+        engine::convertCost(*impl_->contents, impl_->model->config, config, context);
+    cost.kvBytesBefore = change.bytesBefore;
+    cost.kvBytesAfter = change.bytesAfter;
+    if (config == impl_->engineCache.config && change.isInPlace) return;
+    cost.tokensToRead = change.tokensToRead;
+    cost.pagesToConvert = change.pagesToConvert;
+    cost.tokensBelowBits = change.tokensBelowBits;
     if (impl_->lastPrefillTokensPerSecond > 0.0) {
       const std::int64_t tokens =
-          result.tokensBelowBits > 0 ? impl_->contents->tokens : result.tokensToRead;
-      result.seconds = static_cast<double>(tokens) / impl_->lastPrefillTokensPerSecond;
+          cost.tokensBelowBits > 0 ? impl_->contents->tokens : cost.tokensToRead;
+      cost.seconds = static_cast<double>(tokens) / impl_->lastPrefillTokensPerSecond;
     }
-    const std::vector<PresetForecast> whole =
-        forecastPresets(impl_->forecastRequest(impl_->allowedContext()), {*chosen});
-    result.fits = whole.front().fits;
-    cost = result;
   });
+  if (const std::optional<PresetForecast> whole = forecastFor(config, context)) {
+    cost.fits = whole->fits;
+  }
   return cost;
 }
 
@@ -177,8 +202,9 @@ void ChatController::applyCacheConfig(const engine::KvCacheConfig& config, qint6
     const std::optional<PresetInfo> current = impl_->preset(impl_->presetId);
     QString presetId = impl_->presetId;
     if (!current || current->cache != config) {
-      presetId = QString::fromUtf16(kCustomPresetId);
-      changed.customCache = config;
+      const std::optional<PresetInfo> same = PresetStore::builtInWith(config);
+      presetId = same ? same->id : QString::fromUtf16(kCustomPresetId);
+      if (!same) changed.customCache = config;
       changed.presetId = presetId;
     }
     impl_->switchTo(presetId, changed);

@@ -20,29 +20,59 @@ std::int64_t rowOf(const QString& id) {
   return id.startsWith(kUserPrefix) ? id.mid(kUserPrefix.size()).toLongLong() : 0;
 }
 
+PresetInfo builtIn(const engine::Preset& preset) {
+  return {QString::fromStdString(preset.id), QString::fromStdString(preset.name),
+          QString::fromStdString(preset.description), preset.cache, true};
+}
+
+/// Of a row of id, name and cache. Throws what cacheConfigFromJson does.
+PresetInfo userPreset(const QSqlQuery& row) {
+  const engine::KvCacheConfig cache = cacheConfigFromJson(row.value(2).toString());
+  return {kUserPrefix + row.value(0).toString(), row.value(1).toString(),
+          cacheConfigSummary(cache) + QLatin1Char('.'), cache, false};
+}
+
 }  // namespace
 
 PresetStore::PresetStore(Database& database) : database_(database) {}
 
 std::vector<PresetInfo> PresetStore::presets() const {
   std::vector<PresetInfo> result;
-  for (const engine::Preset& preset : engine::builtInPresets()) {
-    result.push_back({QString::fromStdString(preset.id), QString::fromStdString(preset.name),
-                      QString::fromStdString(preset.description), preset.cache, true});
-  }
+  for (const engine::Preset& preset : engine::builtInPresets()) result.push_back(builtIn(preset));
   QSqlQuery query = database_.prepare(
       QStringLiteral("SELECT id, name, cache FROM user_presets ORDER BY name, id"));
   database_.run(query);
   while (query.next()) {
     try {
-      const engine::KvCacheConfig cache = cacheConfigFromJson(query.value(2).toString());
-      result.push_back({kUserPrefix + query.value(0).toString(), query.value(1).toString(),
-                        cacheConfigSummary(cache) + QLatin1Char('.'), cache, false});
+      result.push_back(userPreset(query));
     } catch (const engine::Error&) {
       // One unreadable preset does not hide the others.
     }
   }
   return result;
+}
+
+std::optional<PresetInfo> PresetStore::preset(const QString& id) const {
+  for (const engine::Preset& preset : engine::builtInPresets()) {
+    if (id == QString::fromStdString(preset.id)) return builtIn(preset);
+  }
+  if (rowOf(id) == 0) return std::nullopt;
+  QSqlQuery query =
+      database_.prepare(QStringLiteral("SELECT id, name, cache FROM user_presets WHERE id = ?"));
+  query.addBindValue(QVariant(qlonglong{rowOf(id)}));
+  database_.run(query);
+  try {
+    return query.next() ? std::optional(userPreset(query)) : std::nullopt;
+  } catch (const engine::Error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<PresetInfo> PresetStore::builtInWith(const engine::KvCacheConfig& cache) {
+  for (const engine::Preset& preset : engine::builtInPresets()) {
+    if (preset.cache == cache) return builtIn(preset);
+  }
+  return std::nullopt;
 }
 
 QString PresetStore::addUserPreset(const QString& name, const engine::KvCacheConfig& cache) {

@@ -1,6 +1,7 @@
 #pragma once
 // All presets the user can choose: the built-in ones, the user's own, and "custom".
 
+#include <optional>
 #include <vector>
 
 #include <QString>
@@ -27,6 +28,10 @@ class PresetStore {
   /// Built-in ones in the order of presets.json, then the user's own by name; unreadable ones
   /// are left out. Throws kDatabase.
   std::vector<PresetInfo> presets() const;
+  /// One of them; nothing where there is none. Asks the database for the user's own only.
+  std::optional<PresetInfo> preset(const QString& id) const;
+  /// The built-in one with these values; nothing where there is none.
+  static std::optional<PresetInfo> builtInWith(const engine::KvCacheConfig& cache);
   /// Stores one of the user's own and returns its new id. Throws kInvalidArgument for an empty name
   /// or values out of range, kDatabase.
   QString addUserPreset(const QString& name, const engine::KvCacheConfig& cache);

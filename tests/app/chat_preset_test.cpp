@@ -92,6 +92,58 @@ class ChatPresetTest : public QObject {
     QCOMPARE(session->lastMessage().text, kAnswer2);
   }
 
+  void ownValuesAreCountedAsAPresetsAre() {
+    const auto session = startedSession(folder_->path());
+    QVERIFY(session->attach(samplePath()));
+    QVERIFY(session->ask(kQuestion1));
+    QTRY_VERIFY_WITH_TIMEOUT(session->controller.memory().cachedTokens > 1200, kChatTimeoutMs);
+    for (const PresetForecast& known : session->controller.forecast(2048)) {
+      const auto forecast = session->controller.forecastFor(known.preset.cache, 0);
+      QCOMPARE(forecast->use.total(), known.use.total());
+      QCOMPARE(forecast->budgetBytes, known.budgetBytes);
+      QCOMPARE(forecast->fits, known.fits);
+      const auto cost = session->controller.switchCost(known.preset.cache, 0);
+      const auto presetCost = session->controller.switchCost(known.preset.id);
+      QCOMPARE(cost->kvBytesBefore, presetCost->kvBytesBefore);
+      QCOMPARE(cost->kvBytesAfter, presetCost->kvBytesAfter);
+      QCOMPARE(cost->pagesToConvert, presetCost->pagesToConvert);
+      QCOMPARE(cost->tokensToRead, std::int64_t{0});
+    }
+    // A context that is too short for the chat.
+    const auto tokensToRead = [&] {
+      return session->controller.switchCost(session->controller.currentCacheConfig(), 64)
+          ->tokensToRead;
+    };
+    QTRY_VERIFY_WITH_TIMEOUT(tokensToRead() > 1200, kChatTimeoutMs);
+  }
+
+  void anotherChatsTokensCostNothing() {
+    const auto session = startedSession(folder_->path());
+    QVERIFY(session->attach(samplePath()));
+    QVERIFY(session->ask(kQuestion1));
+    QTRY_VERIFY_WITH_TIMEOUT(session->controller.memory().cachedTokens > 1200, kChatTimeoutMs);
+    session->controller.newConversation();
+    const auto cost = session->controller.switchCost(QStringLiteral("memory-limit"));
+    QCOMPARE(cost->kvBytesBefore, std::uint64_t{0});
+    QCOMPARE(cost->kvBytesAfter, std::uint64_t{0});
+    QCOMPARE(cost->pagesToConvert, std::int64_t{0});
+    QCOMPARE(cost->seconds, 0.0);
+  }
+
+  void ownValuesThatAreAPresetsAreThatPreset() {
+    const auto session = startedSession(folder_->path());
+    engine::KvCacheConfig own = session->controller.currentCacheConfig();
+    own.residualLength = 77;
+    session->controller.applyCacheConfig(own, 0);
+    QVERIFY(session->switched.wait(kChatTimeoutMs));
+    QCOMPARE(session->controller.currentPreset(), QStringLiteral("custom"));
+    session->controller.applyCacheConfig(engine::presetById("throughput").cache, 0);
+    QVERIFY(session->switched.wait(kChatTimeoutMs));
+    QCOMPARE(session->controller.currentPreset(), QStringLiteral("throughput"));
+    session->controller.switchPreset(QStringLiteral("custom"));  // the own values are still there
+    QCOMPARE(session->controller.currentCacheConfig().residualLength, 77);
+  }
+
   void whatASlidingWindowForgetsIsSaid() {
     const auto session = startedSession(folder_->path());
     engine::KvCacheConfig cache = session->controller.currentCacheConfig();

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "app/chat_controller.h"
-#include "ui/style/format.h"
+#include "ui/settings/switch_words.h"
 #include "ui/style/notice_bar.h"
 
 using namespace Qt::StringLiterals;
@@ -12,35 +12,11 @@ namespace longhand::ui {
 
 namespace {
 
-QString about(double seconds) {
-  return seconds > 0.0 ? PresetSwitcher::tr(", about %1").arg(formatDuration(seconds)) : QString();
-}
-
-QString costSentences(const app::SwitchCost& cost) {
-  QString text = PresetSwitcher::tr("KV cache of this chat: %1 now, %2 then.")
-                     .arg(formatBytes(cost.kvBytesBefore), formatBytes(cost.kvBytesAfter));
-  if (cost.tokensToRead > 0) {
-    text += u' ' + PresetSwitcher::tr("%1 must be read again%2.")
-                       .arg(formatTokens(cost.tokensToRead), about(cost.seconds));
-  } else if (cost.pagesToConvert > 0) {
-    text += u' ' + PresetSwitcher::tr(
-                       "It is converted in place; only reading again would bring "
-                       "the dropped bits back.");
+QString nameOf(const app::ChatController& controller, const QString& presetId) {
+  for (const app::PresetInfo& preset : controller.presets()) {
+    if (preset.id == presetId) return preset.name;
   }
-  if (cost.tokensBelowBits > 0) {
-    text += u' ' + PresetSwitcher::tr("%1 keep the fewer bits they have.")
-                       .arg(formatTokens(cost.tokensBelowBits));
-  }
-  text += u' ' + PresetSwitcher::tr("The chat is kept.");
-  if (!cost.fits) {
-    text +=
-        u' ' + PresetSwitcher::tr("The whole context does not fit the memory with this preset.");
-  }
-  return text;
-}
-
-bool hasCost(const app::SwitchCost& cost) {
-  return cost.tokensToRead > 0 || cost.pagesToConvert > 0 || cost.tokensBelowBits > 0 || !cost.fits;
+  return presetId;
 }
 
 }  // namespace
@@ -83,12 +59,13 @@ void PresetSwitcher::ask(const QString& presetId) {
     return;
   }
   asked_ = presetId;
+  const QString name = nameOf(controller_, presetId);
   if (cost->tokensBelowBits > 0) {
     offered_ = presetId;
     offer_ = tr("New tokens get the bits of %1. Reading again gives them to all%2.")
-                 .arg(cost->preset.name, about(cost->seconds));
+                 .arg(name, aboutDuration(cost->seconds));
   }
-  bar_.showNotice(tr("Switch to %1?").arg(cost->preset.name), costSentences(*cost), tr("Switch"));
+  bar_.showNotice(tr("Switch to %1?").arg(name), costSentences(*cost), tr("Switch"));
   bar_.focusAction();
 }
 

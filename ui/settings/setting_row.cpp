@@ -5,9 +5,47 @@
 #include <QHBoxLayout>
 #include <QVBoxLayout>
 
+#include "ui/style/named.h"
+
 using namespace Qt::StringLiterals;
 
 namespace longhand::ui {
+
+namespace {
+
+void makeHintOf(QLabel& label) {
+  label.setProperty("textRole", u"secondary"_s);
+  label.setWordWrap(true);
+  label.setMinimumWidth(1);
+}
+
+}  // namespace
+
+SettingHint::SettingHint(QWidget& control, const QString& text, QWidget* parent)
+    : QLabel(parent), control_(control), hint_(text) {
+  makeHintOf(*this);
+  showText();
+}
+
+void SettingHint::setHint(const QString& text, Tone tone) {
+  if (text == hint_ && tone == tone_) return;
+  hint_ = text;
+  tone_ = tone;
+  showText();
+}
+
+void SettingHint::setCorrection(const QString& sentence) {
+  if (sentence == correction_) return;
+  correction_ = sentence;
+  showText();
+}
+
+void SettingHint::showText() {
+  const bool isWarning = tone_ == Tone::kWarning || !correction_.isEmpty();
+  setText(correction_.isEmpty() ? hint_ : correction_);
+  setStyleProperty(*this, "textRole", isWarning ? u"warning"_s : u"secondary"_s);
+  control_.setAccessibleDescription(text());
+}
 
 SettingSection::SettingSection(const QString& title, QWidget* parent)
     : QWidget(parent), rows_(new QVBoxLayout(this)) {
@@ -18,9 +56,8 @@ SettingSection::SettingSection(const QString& title, QWidget* parent)
   rows_->addWidget(heading);
 }
 
-QLabel* SettingSection::addRow(const QString& label, QWidget* control, const QString& hint) {
+SettingHint* SettingSection::addRow(const QString& label, QWidget* control, const QString& hint) {
   control->setAccessibleName(label);
-  control->setAccessibleDescription(hint);
   control->setFocusPolicy(Qt::StrongFocus);
   control->installEventFilter(this);
 
@@ -38,7 +75,7 @@ QLabel* SettingSection::addRow(const QString& label, QWidget* control, const QSt
   auto* row = new QVBoxLayout;
   row->setSpacing(3);
   row->addLayout(line);
-  QLabel* const hintLabel = makeHint(hint);
+  auto* hintLabel = new SettingHint(*control, hint, this);
   row->addWidget(hintLabel);
   rows_->addLayout(row);
   return hintLabel;
@@ -48,21 +85,14 @@ QLabel* SettingSection::addNote(const QString& label) {
   auto* row = new QVBoxLayout;
   row->setSpacing(3);
   row->addWidget(new QLabel(label, this));
-  QLabel* const note = makeHint(QString());
+  auto* note = new QLabel(this);
+  makeHintOf(*note);
   note->setAccessibleName(label);
   note->setTextFormat(Qt::PlainText);
   note->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
   row->addWidget(note);
   rows_->addLayout(row);
   return note;
-}
-
-QLabel* SettingSection::makeHint(const QString& text) {
-  auto* hint = new QLabel(text, this);
-  hint->setProperty("textRole", u"secondary"_s);
-  hint->setWordWrap(true);
-  hint->setMinimumWidth(1);
-  return hint;
 }
 
 bool SettingSection::eventFilter(QObject* watched, QEvent* event) {

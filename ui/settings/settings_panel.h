@@ -1,12 +1,14 @@
 #pragma once
 // The panel where every number of the KV cache, the context and the sampling can be chosen. Only
 // valid combinations can be entered: ranges are bounded, and what has no effect is greyed out.
-// Nothing changes until Apply; while values are edited a forecast says what they would need.
+// Nothing changes until Apply; while values are edited a forecast says what they would need, and a
+// line what is not applied yet.
+//
+// Every control is a line of a table (setting_table.h): add...() makes both.
 
 #include <QWidget>
 
-#include "engine/cache/kv_cache_config.h"
-#include "engine/sampler.h"
+#include "ui/settings/settings_values.h"
 
 class QCheckBox;
 class QComboBox;
@@ -20,26 +22,11 @@ class QTimer;
 
 namespace longhand::ui {
 
-/// What the panel edits.
-struct SettingsValues {
-  engine::KvCacheConfig cache;
-  engine::SamplerConfig sampler;
-  qint64 contextLength = 0;            // tokens; 0: the model's trained length
-  qint64 maxTokens = 0;                // of one answer; 0: until the context is full
-  int threads = 0;                     // 0: all cores this process may use
-  bool keepsSessions = true;           // caches of long chats are kept on disk
-  qint64 sessionQuotaBytes = 1 << 30;  // for all of them; shown in whole GiB
-
-  bool operator==(const SettingsValues&) const = default;
-};
-
-/// What the loaded model and the machine allow.
-struct SettingsLimits {
-  qint64 trainedLength = 0;  // tokens; 0: no model is loaded
-  int nLayers = 0;
-  int nCores = 1;
-  bool alwaysGreedy = false;  // the demonstration model: whatever is set, it decodes greedily
-};
+template <typename Box>
+class NumberField;
+class SettingHint;
+class SettingSection;
+class SettingTable;
 
 class SettingsPanel final : public QWidget {
   Q_OBJECT
@@ -49,14 +36,20 @@ class SettingsPanel final : public QWidget {
   explicit SettingsPanel(QWidget* parent);
 
   void setLimits(const SettingsLimits& limits);
-  /// The values in use: shown, and what Reset goes back to. Emits nothing but edited().
+  /// What the button "Defaults" shows.
+  void setDefaults(const SettingsValues& values);
+  /// The values in use: shown, and what "Undo edits" goes back to. Emits nothing but edited().
   void setValues(const SettingsValues& values);
   /// The same, but what the user has edited and not applied yet stays: only the rest follows.
   void followValues(const SettingsValues& values);
-  /// What the controls show.
-  SettingsValues values() const;
+  /// The values in use with what was edited.
+  SettingsValues values() const { return withEdits(inUse_); }
+  /// The same on values that are in use by now.
+  SettingsValues withEdits(const SettingsValues& values) const;
   /// True while values() differs from the values in use.
-  bool isEdited() const;
+  bool isEdited() const { return values() != inUse_; }
+  /// Emits edited() after a short time without another call: for what a forecast depends on.
+  void askForForecast();
   /// One line, "This needs 3.2 GiB of 15.6 GiB."; `fits` false shows it as a warning and keeps
   /// Apply from being pressed.
   void setForecast(const QString& line, bool fits);
@@ -69,52 +62,88 @@ class SettingsPanel final : public QWidget {
  signals:
   /// A short time after the last change of a control: ask for a new forecast.
   void edited();
-  void applyRequested(const SettingsValues& values);
+  /// withEdits() says for what.
+  void applyRequested();
 
  private:
+  /// What stands beside a control and under it.
+  struct Words {
+    QString label;
+    QString hint;
+  };
+  template <typename Number>
+  struct Range {
+    Number least;
+    Number most;
+    Number step;
+    QString atLeast;  // instead of the number; may be empty
+  };
+
+  static constexpr int kMinContextLength = 64;
+  static constexpr int kMaxFirstLayers = 1024;  // KvCacheConfig::validate
+
+  // In settings_panel_rows.cpp. Each adds a control, its row and its line of the table; `access`
+  // gives the value's place in SettingsValues.
+  template <typename Access>
+  QComboBox* addChoice(SettingSection& section, const QString& name, const Words& words,
+                       const QList<int>& choices, const QString& unit, Access access);
+  template <typename Access>
+  QSpinBox* addCount(SettingSection& section, const QString& name, const Words& words,
+                     const Range<int>& range, Access access);
+  template <typename Access>
+  QDoubleSpinBox* addNumber(SettingSection& section, const QString& name, const Words& words,
+                            const Range<double>& range, Access access);
+  template <typename Box, typename Show, typename Store>
+  SettingHint* addField(SettingSection& section, NumberField<Box>* box, const Words& words,
+                        Show show, Store store);
+  void addContext(SettingSection& section);
+  void addGreedyAndTemperature(SettingSection& section);
+  void addSeed(SettingSection& section);
+
   QWidget* makeCacheSection();
   QWidget* makeContextSection();
   QWidget* makeSamplingSection();
   QWidget* makeDiskSection();
+
   QWidget* makeFooter();
-  void watchControls();
-  void fill(const SettingsValues& values);
-  /// As the controls stand, also those that have no effect at the moment.
-  SettingsValues shownValues() const;
   void onChanged();
   void updateDependentControls();
+  void updateSamplingControls();
+  void updateContextHint();
+  void updateFooter();
+  /// As the controls show it: the trained length as a number.
+  SettingsValues asShown(SettingsValues values) const;
 
+  SettingTable* table_;
   SettingsValues inUse_;
+  SettingsValues defaults_;
   SettingsLimits limits_;
-  bool fits_ = true;        // as the last forecast said
-  bool isFilling_ = false;  // setValues is at work: not an edit by the user
+  bool fits_ = true;  // as the last forecast said
   QTimer* editTimer_;
-  QComboBox* keyNbits_;
-  QComboBox* valueNbits_;
-  QSpinBox* firstLayers_;
-  QComboBox* groupSize_;
-  QSpinBox* residualLength_;
-  QSpinBox* sinkLength_;
-  QSpinBox* slidingWindow_;
-  QSpinBox* contextLength_;
+  // Those that depend on one another.
+  QComboBox* keyNbits_ = nullptr;
+  QComboBox* valueNbits_ = nullptr;
+  QSpinBox* firstLayers_ = nullptr;
+  QComboBox* groupSize_ = nullptr;
+  QSpinBox* residualLength_ = nullptr;
+  QSpinBox* sinkLength_ = nullptr;
+  QSpinBox* slidingWindow_ = nullptr;
+  QSpinBox* contextLength_ = nullptr;
+  SettingHint* contextHint_ = nullptr;
+  QSpinBox* threads_ = nullptr;
+  QCheckBox* greedy_ = nullptr;
+  SettingHint* greedyHint_ = nullptr;
+  QDoubleSpinBox* temperature_ = nullptr;
+  QList<QWidget*> randomControls_;  // that need a sampler that is not greedy
+  QCheckBox* keepsSessions_ = nullptr;
+  QSpinBox* sessionQuota_ = nullptr;
   QScrollArea* scroll_ = nullptr;
-  QLabel* contextHint_ = nullptr;
   QLabel* device_ = nullptr;
-  QLabel* greedyHint_ = nullptr;
-  QCheckBox* greedy_;
-  QDoubleSpinBox* temperature_;
-  QSpinBox* topK_;
-  QDoubleSpinBox* topP_;
-  QDoubleSpinBox* minP_;
-  QDoubleSpinBox* repetitionPenalty_;
-  QLineEdit* seed_;
-  QSpinBox* maxTokens_;
-  QSpinBox* threads_;
-  QCheckBox* keepsSessions_;
-  QSpinBox* sessionQuota_;  // GiB
   QLabel* forecast_;
+  QLabel* edits_;
+  QPushButton* defaultsButton_;
+  QPushButton* undo_;
   QPushButton* apply_;
-  QPushButton* reset_;
 };
 
 }  // namespace longhand::ui

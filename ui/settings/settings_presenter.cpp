@@ -3,7 +3,9 @@
 #include <QThread>
 
 #include "app/chat_controller.h"
+#include "engine/cache/presets.h"
 #include "ui/settings/settings_panel.h"
+#include "ui/settings/switch_words.h"
 #include "ui/style/format.h"
 
 using namespace Qt::StringLiterals;
@@ -11,6 +13,28 @@ using namespace Qt::StringLiterals;
 namespace longhand::ui {
 
 using app::ChatController;
+
+namespace {
+
+SettingsValues valuesOf(const engine::KvCacheConfig& cache, const app::Settings& settings) {
+  SettingsValues values;
+  values.cache = cache;
+  values.sampler = settings.sampler;
+  values.contextLength = settings.contextLength;
+  values.maxTokens = settings.maxAnswerTokens;
+  values.threads = settings.threads;
+  values.keepsSessions = settings.keepsSessions;
+  values.sessionQuotaBytes = settings.sessionQuotaBytes;
+  return values;
+}
+
+/// Those of a program that was never set up otherwise.
+SettingsValues defaultValues() {
+  const app::Settings settings;
+  return valuesOf(engine::presetById(settings.presetId.toStdString()).cache, settings);
+}
+
+}  // namespace
 
 SettingsPresenter::SettingsPresenter(ChatController& controller, SettingsPanel& panel,
                                      QObject* parent)
@@ -23,6 +47,9 @@ SettingsPresenter::SettingsPresenter(ChatController& controller, SettingsPanel& 
   connect(&controller_, &ChatController::settingsChanged, this, &SettingsPresenter::showValues);
   connect(&controller_, &ChatController::presetSwitched, this, &SettingsPresenter::showValues);
   connect(&controller_, &ChatController::conversationOpened, this, &SettingsPresenter::showValues);
+  // What is in the cache, and what is free, has changed.
+  connect(&controller_, &ChatController::memoryChanged, &panel_, &SettingsPanel::askForForecast);
+  panel_.setDefaults(defaultValues());
   showModel();
 }
 
@@ -45,73 +72,50 @@ void SettingsPresenter::showDevice() {
                    model ? model->whyNotDevice : QString());
 }
 
-void SettingsPresenter::showValues() {
-  const app::Settings& settings = controller_.settings();
-  SettingsValues values;
-  values.cache = controller_.currentCacheConfig();
-  values.sampler = settings.sampler;
-  values.contextLength = settings.contextLength;
-  values.maxTokens = settings.maxAnswerTokens;
-  values.threads = settings.threads;
-  values.keepsSessions = settings.keepsSessions;
-  values.sessionQuotaBytes = settings.sessionQuotaBytes;
-  panel_.followValues(values);
+SettingsValues SettingsPresenter::inUse() const {
+  return valuesOf(controller_.currentCacheConfig(), controller_.settings());
 }
+
+void SettingsPresenter::showValues() { panel_.followValues(inUse()); }
 
 void SettingsPresenter::showForecast() {
   const SettingsValues values = panel_.values();
-  const std::vector<app::PresetForecast> known = controller_.forecast(values.contextLength);
-  const std::optional<app::ModelInfo> model = controller_.model();
-  if (known.empty() || !model) {
+  const std::optional<app::PresetForecast> forecast =
+      controller_.forecastFor(values.cache, values.contextLength);
+  const std::optional<app::SwitchCost> cost =
+      controller_.switchCost(values.cache, values.contextLength);
+  if (!forecast || !cost) {
     panel_.setForecast(tr("Load a model to see what this needs."), true);
     return;
   }
-  app::ForecastRequest request;
-  request.model = model->config;
-  request.weights = model->weights;
-  request.weightBytes = model->weightBytes;
-  request.contextTokens = values.contextLength;
-  request.budgetBytes = known.front().budgetBytes;
-  app::PresetInfo preset;
-  preset.cache = values.cache;
-  const app::PresetForecast forecast = app::forecastPresets(request, {preset}).front();
-
   QString line = tr("This needs %1 of %2.")
-                     .arg(formatBytes(forecast.use.total()), formatBytes(forecast.budgetBytes));
-  if (!forecast.fits) {
-    line += u' ' + (forecast.largestContext > 0 ? tr("A context of %1 is the largest that fits.")
-                                                      .arg(formatTokens(forecast.largestContext))
-                                                : tr("Not even the weights fit."));
+                     .arg(formatBytes(forecast->use.total()), formatBytes(forecast->budgetBytes));
+  if (!forecast->fits) {
+    line += u' ' + (forecast->largestContext > 0 ? tr("A context of %1 is the largest that fits.")
+                                                       .arg(formatTokens(forecast->largestContext))
+                                                 : tr("Not even the weights fit."));
+  } else if (hasCost(*cost)) {
+    line += u' ' + costSentences(*cost);
   }
-  const qint64 cachedTokens = controller_.memory().cachedTokens;
-  const bool changesCache = values.cache != controller_.currentCacheConfig();
-  if (forecast.fits && changesCache && cachedTokens > 0) {
-    line += u' ' + tr("Applying reads %1 again; the chat is kept.").arg(formatTokens(cachedTokens));
-  }
-  panel_.setForecast(line, forecast.fits);
+  panel_.setForecast(line, forecast->fits);
 }
 
 void SettingsPresenter::apply() {
-  showValues();  // a preset that is just being switched to is not undone by values of the old one
-  const SettingsValues values = panel_.values();
-  const app::Settings settings = controller_.settings();
-  if (values.sampler != settings.sampler || values.maxTokens != settings.maxAnswerTokens) {
-    controller_.applySampling(values.sampler, values.maxTokens);
+  // On what is in use by now: a preset that is just being switched to is not undone by values of
+  // the old one.
+  const SettingsValues current = inUse();
+  const SettingsValues wanted = panel_.withEdits(current);
+  if (wanted.sampler != current.sampler || wanted.maxTokens != current.maxTokens) {
+    controller_.applySampling(wanted.sampler, wanted.maxTokens);
   }
-  if (values.threads != settings.threads) controller_.setThreads(values.threads);
-  if (values.keepsSessions != settings.keepsSessions ||
-      values.sessionQuotaBytes != settings.sessionQuotaBytes) {
-    controller_.applySessionSettings(values.keepsSessions, values.sessionQuotaBytes,
-                                     settings.keptMinTokens);
+  if (wanted.threads != current.threads) controller_.setThreads(wanted.threads);
+  if (wanted.keepsSessions != current.keepsSessions ||
+      wanted.sessionQuotaBytes != current.sessionQuotaBytes) {
+    controller_.applySessionSettings(wanted.keepsSessions, wanted.sessionQuotaBytes,
+                                     controller_.settings().keptMinTokens);
   }
-  const std::optional<app::ModelInfo> model = controller_.model();
-  const qint64 contextInUse = settings.contextLength > 0 ? settings.contextLength
-                              : model                    ? model->config.trainedLength
-                                                         : 0;
-  const bool changesContext = values.contextLength != contextInUse;
-  if (values.cache != controller_.currentCacheConfig() || changesContext) {
-    controller_.applyCacheConfig(values.cache,
-                                 changesContext ? values.contextLength : settings.contextLength);
+  if (wanted.cache != current.cache || wanted.contextLength != current.contextLength) {
+    controller_.applyCacheConfig(wanted.cache, wanted.contextLength);
   }
   showValues();  // what was accepted is in use and no longer an edit
   emit applied();

@@ -10,6 +10,7 @@ class ChatController;
 namespace longhand::ui {
 
 class SettingsPanel;
+struct SettingsValues;
 
 class SettingsPresenter final : public QObject {
   Q_OBJECT
@@ -24,6 +25,7 @@ class SettingsPresenter final : public QObject {
   void applied();
 
  private:
+  SettingsValues inUse() const;
   void showModel();
   void showDevice();
   void showValues();

@@ -3,11 +3,13 @@
 #include <memory>
 
 #include <QLabel>
+#include <QSpinBox>
 #include <QTemporaryDir>
 #include <QtTest>
 
 #include "tests/cuda_on_cpu/emulated_plugin.h"
 #include "tests/ui/window/window_harness.h"
+#include "ui/style/format.h"
 
 using namespace longhand;
 using namespace Qt::StringLiterals;
@@ -18,6 +20,7 @@ class MainWindowDeviceTest : public QObject {
   void saysOnWhatItComputes();
   void saysWhyItDoesNotComputeOnAGraphicsCard();
   void saysInOneSentenceThatTheCardHasFailed();
+  void theSettingsCountWhatTheCardsBackendHolds();
 };
 
 void MainWindowDeviceTest::saysOnWhatItComputes() {
@@ -73,6 +76,24 @@ void MainWindowDeviceTest::saysInOneSentenceThatTheCardHasFailed() {
   QStringList texts;
   for (const QLabel* label : bar.findChildren<QLabel*>()) texts.append(label->text());
   QVERIFY2(texts.join(u' ').contains(device.toolTip()), qPrintable(texts.join(u' ')));
+}
+
+void MainWindowDeviceTest::theSettingsCountWhatTheCardsBackendHolds() {
+  const cuda_on_cpu::EmulatedPlugin plugin(LONGHAND_EMULATED_PLUGIN);
+  const QTemporaryDir folder;
+  tests::WindowHarness window(folder.path(), QString::fromStdString(plugin.file()));
+  QVERIFY(window.start());
+  app::ChatController& controller = window.controller();
+  QTRY_VERIFY(controller.memory().backend.deviceBytes > 0);
+  window.click(u"settingsButton"_s);
+  window.find<QSpinBox>(u"maxTokensField"_s).setValue(100);  // asks for a forecast
+  const qint64 context = controller.contextState().contextLength;
+  for (const app::PresetForecast& forecast : controller.forecast(context)) {
+    if (forecast.preset.id != controller.currentPreset()) continue;
+    const QString need = u"This needs %1 of "_s.arg(ui::formatBytes(forecast.use.total()));
+    const auto& label = window.find<QLabel>(u"settingsForecast"_s);
+    QTRY_VERIFY2(label.text().startsWith(need), qPrintable(label.text() + u" not " + need));
+  }
 }
 
 QTEST_MAIN(MainWindowDeviceTest)
