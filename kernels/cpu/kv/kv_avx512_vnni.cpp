@@ -1,7 +1,7 @@
 // The KV cache's inner loops: AVX-512 with VNNI (integer dot products). Compiled with flags of its
 // own (CMakeLists.txt).
 
-#include "kernels/cpu/simd/kv_simd_avx512.h"
+#include "kernels/cpu/simd/simd_avx512.h"
 //
 #include "kernels/cpu/kv/kv_common_impl.h"
 #include "kernels/cpu/kv/kv_decode_impl.h"

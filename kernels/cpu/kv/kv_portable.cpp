@@ -1,6 +1,6 @@
 // The KV cache's inner loops: portable. Compiled with flags of its own (CMakeLists.txt).
 
-#include "kernels/cpu/simd/kv_simd_portable.h"
+#include "kernels/cpu/simd/simd_portable.h"
 //
 #include "kernels/cpu/kv/kv_common_impl.h"
 #include "kernels/cpu/kv/kv_decode_impl.h"
