@@ -2,7 +2,7 @@
 // its own (CMakeLists.txt). The rest of that path is AVX-512 VNNI's.
 //
 // vpdpwssd and vdpbf16ps add two products of 16-bit numbers to each of sixteen sums: twice the rate
-// of float. As in kv_prefill_impl.h, with pairs of neighbours along the sum in each 32-bit word:
+// of float. As in kv_prefill_inl.h, with pairs of neighbours along the sum in each 32-bit word:
 //   scores [tokens, queries] = keys [tokens, channel pairs] * queries^T [channel pairs, queries]
 //   output [queries, channels] += probabilities [queries, token pairs] * values [token pairs, ...]
 // A whole group of tiles (kGroupTokens) is expanded once for a block of queries, and goes through
@@ -11,12 +11,12 @@
 // Scores decide exponentially and sum outlier channels, so they get integers: each query and key is
 // scaled to length kIntegerLength, hence no sum can leave 32 bits (Cauchy and Schwarz), and the
 // error of a score is about 2^-16 |q| |k|. Probabilities and values are bfloat16 (relative error
-// 2^-9), and their sums float. Pages of up to 4 bits take bytes: kv_byte_group_impl.h.
+// 2^-9), and their sums float. Pages of up to 4 bits take bytes: kv_byte_group_inl.h.
 
 #include "kernels/cpu/simd/simd_avx512.h"
 //
-#include "kernels/cpu/kv/kv_byte_group_impl.h"
-#include "kernels/cpu/kv/kv_pair_expand_impl.h"
+#include "kernels/cpu/kv/kv_byte_group_inl.h"
+#include "kernels/cpu/kv/kv_pair_expand_inl.h"
 
 namespace longhand::kernels {
 namespace {

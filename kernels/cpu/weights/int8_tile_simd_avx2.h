@@ -1,6 +1,6 @@
 #pragma once
 // Integer dot products with AVX2 and, where the compiler may use it, AVX-VNNI, for
-// int8_tile_impl.h. Included after simd_<set>.h in one translation unit only: see cpu_kernels.h.
+// int8_tile_inl.h. Included after simd_<set>.h in one translation unit only: see cpu_kernels.h.
 // Members mean what they mean in int8_tile_simd_avx512.h.
 
 #include <immintrin.h>

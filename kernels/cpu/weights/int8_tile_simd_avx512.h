@@ -1,5 +1,5 @@
 #pragma once
-// Integer dot products with AVX-512 VNNI, for int8_tile_impl.h. Included after simd_<set>.h in one
+// Integer dot products with AVX-512 VNNI, for int8_tile_inl.h. Included after simd_<set>.h in one
 // translation unit only: see cpu_kernels.h.
 
 #include <immintrin.h>

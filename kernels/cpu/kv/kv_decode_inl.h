@@ -5,7 +5,7 @@
 // A vector register holds neighbouring tokens for scores, neighbouring channels for outputs, so
 // neither needs a horizontal sum. Each code is decoded once for all kQueries queries.
 
-#include "kernels/cpu/kv/kv_common_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
 
 namespace longhand::kernels {
 namespace {

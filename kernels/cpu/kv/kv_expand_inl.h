@@ -2,7 +2,7 @@
 // Codes of a page to floats, whole tiles at a time. Product and sum are exact or rounded once, so
 // the results are those of dequantize() bit for bit.
 
-#include "kernels/cpu/kv/kv_common_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
 
 namespace longhand::kernels {
 namespace {

@@ -21,7 +21,7 @@
 
 #include <span>
 
-#include "kernels/cpu/kv/kv_integer_fold_impl.h"
+#include "kernels/cpu/kv/kv_integer_fold_inl.h"
 
 namespace longhand::kernels {
 namespace {

@@ -7,8 +7,8 @@
 // operation and exact keys need no transposition; the left operands are read number by number and
 // may have any strides.
 
-#include "kernels/cpu/kv/kv_common_impl.h"
-#include "kernels/cpu/kv/kv_expand_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
+#include "kernels/cpu/kv/kv_expand_inl.h"
 
 namespace longhand::kernels {
 namespace {

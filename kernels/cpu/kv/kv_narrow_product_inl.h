@@ -2,7 +2,7 @@
 // Products of matrices of narrow numbers: 16-bit pairs (vpdpwssd, vdpbf16ps) and bytes by fours
 // (vpdpbusd), packed along the sum in 32-bit words. Included by kv_avx512_bf16.cpp only.
 
-#include "kernels/cpu/kv/kv_common_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
 
 namespace longhand::kernels {
 namespace {

@@ -2,7 +2,7 @@
 // Keys and values of tiles, exact or codes, as 16-bit numbers side by side in 32-bit words: what
 // kv_avx512_bf16.cpp multiplies, which is the only one to include this.
 
-#include "kernels/cpu/kv/kv_narrow_product_impl.h"
+#include "kernels/cpu/kv/kv_narrow_product_inl.h"
 
 namespace longhand::kernels {
 namespace {

@@ -2,7 +2,7 @@
 // Min-max quantization of whole pages: the operations of quantizer.cpp in the same order, many
 // groups or values at a time, so that every bit agrees.
 
-#include "kernels/cpu/kv/kv_common_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
 
 namespace longhand::kernels {
 namespace {

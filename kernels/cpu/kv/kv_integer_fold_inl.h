@@ -1,10 +1,10 @@
 #pragma once
-// Queries and probabilities times scales, rounded to integers, for kv_decode_vnni_impl.h, where the
+// Queries and probabilities times scales, rounded to integers, for kv_decode_vnni_inl.h, where the
 // formulas and their error stand.
 
 #include <span>
 
-#include "kernels/cpu/kv/kv_decode_impl.h"
+#include "kernels/cpu/kv/kv_decode_inl.h"
 
 namespace longhand::kernels {
 namespace {

@@ -2,7 +2,7 @@
 // Attention of many queries to pages of up to 4 bits by products of bytes (vpdpbusd), at twice the
 // rate of 16-bit numbers. Included by kv_avx512_bf16.cpp only.
 //
-// As in kv_decode_vnni_impl.h, which derives the error, scales become part of queries and
+// As in kv_decode_vnni_inl.h, which derives the error, scales become part of queries and
 // probabilities, which are rounded to bytes; codes are bytes already. With m the middle of the
 // codes:
 //   score  = sum_c q'_c (code_c - m) + sum_c q_c (min_c + m scale_c)     q'_c = q_c scale_c
@@ -15,7 +15,7 @@
 #include <limits>
 #include <span>
 
-#include "kernels/cpu/kv/kv_narrow_product_impl.h"
+#include "kernels/cpu/kv/kv_narrow_product_inl.h"
 
 namespace longhand::kernels {
 namespace {
