@@ -14,7 +14,7 @@ namespace longhand::kernels::checks {
 struct AttentionRounding {
   bool hasHalfProducts = false;  // tensor cores: kernels/cuda/attention/attention_prefill.cu
   bool hasBf16Products = false;  // kernels/cpu/kv/kv_attend.cpp, with exact tokens in F16
-  bool hasIntegers = false;      // where queries meet codes: kernels/cpu/kv/kv_decode_vnni_impl.h
+  bool hasIntegers = false;      // where queries meet codes: kernels/cpu/kv/kv_decode_vnni_inl.h
 };
 AttentionRounding attentionRounding(const Backend& backend, const AttentionShape& shape,
                                     std::int64_t nRows, DataType chunkType);

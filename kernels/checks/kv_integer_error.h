@@ -1,6 +1,6 @@
 #pragma once
-// How far attention by integer dot products (kernels/cpu/kv/kv_decode_vnni_impl.h, which derives
-// the formulas, and kv_byte_group_impl.h) may stray from exact arithmetic on the same pages.
+// How far attention by integer dot products (kernels/cpu/kv/kv_decode_vnni_inl.h, which derives
+// the formulas, and kv_byte_group_inl.h) may stray from exact arithmetic on the same pages.
 
 #include "kernels/kv_types.h"
 #include "kernels/types.h"

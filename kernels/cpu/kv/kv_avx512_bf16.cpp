@@ -2,7 +2,7 @@
 // its own (CMakeLists.txt). The rest of that path is AVX-512 VNNI's.
 //
 // vpdpwssd and vdpbf16ps add two products of 16-bit numbers to each of sixteen sums: twice the rate
-// of float. As in kv_prefill_impl.h, with pairs of neighbours along the sum in each 32-bit word:
+// of float. As in kv_prefill_inl.h, with pairs of neighbours along the sum in each 32-bit word:
 //   scores [tokens, queries] = keys [tokens, channel pairs] * queries^T [channel pairs, queries]
 //   output [queries, channels] += probabilities [queries, token pairs] * values [token pairs, ...]
 // A whole group of tiles (kGroupTokens) is expanded once for a block of queries, and goes through
@@ -11,12 +11,12 @@
 // Scores decide exponentially and sum outlier channels, so they get integers: each query and key is
 // scaled to length kIntegerLength, hence no sum can leave 32 bits (Cauchy and Schwarz), and the
 // error of a score is about 2^-16 |q| |k|. Probabilities and values are bfloat16 (relative error
-// 2^-9), and their sums float. Pages of up to 4 bits take bytes: kv_byte_group_impl.h.
+// 2^-9), and their sums float. Pages of up to 4 bits take bytes: kv_byte_group_inl.h.
 
-#include "kernels/cpu/simd/kv_simd_avx512.h"
+#include "kernels/cpu/simd/simd_avx512.h"
 //
-#include "kernels/cpu/kv/kv_byte_group_impl.h"
-#include "kernels/cpu/kv/kv_pair_expand_impl.h"
+#include "kernels/cpu/kv/kv_byte_group_inl.h"
+#include "kernels/cpu/kv/kv_pair_expand_inl.h"
 
 namespace longhand::kernels {
 namespace {
@@ -32,19 +32,19 @@ bool softmaxPairs(const QueryBlock& block, std::int64_t firstQuery, std::int64_t
   bool rescales = false;
   for (std::int64_t q = 0; q < nQueries; q += kLanes) {
     const std::int64_t query = firstQuery + q;
-    const F before = Simd::load(block.largest + query);
-    const F scale = Simd::load(queryScales + q);
-    const F top = Simd::max(before, Simd::mul(Simd::load(tops + q), scale));
-    const F factor = powerOfTwo(Simd::sub(before, top));
-    rescales = rescales || Simd::reduceMax(Simd::sub(top, before)) > 0.0F;
-    F sum = Simd::mul(Simd::load(block.sum + query), factor);
-    const F minusTop = Simd::sub(Simd::zero(), top);
+    const Float before = Simd::load(block.largest + query);
+    const Float scale = Simd::load(queryScales + q);
+    const Float top = Simd::max(before, Simd::multiply(Simd::load(tops + q), scale));
+    const Float factor = powerOfTwo(Simd::subtract(before, top));
+    rescales = rescales || Simd::largest(Simd::subtract(top, before)) > 0.0F;
+    Float sum = Simd::multiply(Simd::load(block.sum + query), factor);
+    const Float minusTop = Simd::subtract(Simd::zero(), top);
     float* scores = block.scores + q;
     auto* pairs = reinterpret_cast<std::uint32_t*>(scores);
     for (std::int64_t pair = 0; pair < nPairs; ++pair) {
-      const F first = coarsePowerOfTwo(Simd::fma(Simd::load(scores), scale, minusTop));
-      const F second =
-          coarsePowerOfTwo(Simd::fma(Simd::load(scores + kScoreQueries), scale, minusTop));
+      const Float first = coarsePowerOfTwo(Simd::multiplyAdd(Simd::load(scores), scale, minusTop));
+      const Float second =
+          coarsePowerOfTwo(Simd::multiplyAdd(Simd::load(scores + kScoreQueries), scale, minusTop));
       const Pairs probabilities = pairUp(first, second);
       sum = dot(sum, probabilities, ones);
       storePairs(pairs, probabilities);
@@ -73,12 +73,12 @@ void maskScores(const PairTile& tile, const QueryBlock& block, std::int64_t firs
                 std::int64_t nQueries, std::int64_t nTokens, float* tops) {
   for (std::int64_t q = 0; q < nQueries; q += kLanes) {
     const __m512i seen = _mm512_loadu_si512(block.seen + firstQuery + q);
-    F top = Simd::load(tops + q);
+    Float top = Simd::load(tops + q);
     float* scores = block.scores + tile.firstRow * kScoreQueries + q;
     for (std::int64_t t = 0; t < nTokens; ++t) {
       const __m512i token = _mm512_set1_epi32(static_cast<int>(tile.chunkToken + t));
-      const F score = _mm512_mask_blend_ps(_mm512_cmpgt_epi32_mask(seen, token),
-                                           Simd::set(kMaskedScore), Simd::load(scores));
+      const Float score = _mm512_mask_blend_ps(_mm512_cmpgt_epi32_mask(seen, token),
+                                               Simd::broadcast(kMaskedScore), Simd::load(scores));
       Simd::store(scores, score);
       top = Simd::max(top, score);
       scores += kScoreQueries;
@@ -93,7 +93,7 @@ std::int64_t scoreGroup(const PairTile* tiles, std::int64_t nTiles, const float*
                         const QueryBlock& block, std::int64_t first, std::int64_t nQueries,
                         Prefetch& prefetch, float* tops) {
   for (std::int64_t q = 0; q < nQueries; q += kLanes) {
-    Simd::store(tops + q, Simd::set(kMaskedScore));
+    Simd::store(tops + q, Simd::broadcast(kMaskedScore));
   }
   std::int64_t end = 0;
   for (std::int64_t i = 0; i < nTiles; ++i) {
@@ -107,7 +107,7 @@ std::int64_t scoreGroup(const PairTile* tiles, std::int64_t nTiles, const float*
     }
     for (; end < tile.firstRow; ++end) {
       for (std::int64_t q = 0; q < nQueries; q += kLanes) {
-        Simd::store(block.scores + end * kScoreQueries + q, Simd::set(kMaskedScore));
+        Simd::store(block.scores + end * kScoreQueries + q, Simd::broadcast(kMaskedScore));
       }
     }
     float ignored[kScoreQueries];
@@ -134,7 +134,7 @@ std::int64_t scoreGroup(const PairTile* tiles, std::int64_t nTiles, const float*
   }
   if (end % 2 != 0) {
     for (std::int64_t q = 0; q < nQueries; q += kLanes) {
-      Simd::store(block.scores + end * kScoreQueries + q, Simd::set(kMaskedScore));
+      Simd::store(block.scores + end * kScoreQueries + q, Simd::broadcast(kMaskedScore));
     }
   }
   return (end + 1) / 2;

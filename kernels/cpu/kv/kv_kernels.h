@@ -83,7 +83,7 @@ constexpr std::int64_t keyScratchFloats(std::int64_t rowFloats) {
 struct KvKernels {
   const char* name;
   /// attendDirect() rounds queries and probabilities to integers where they meet codes: the error
-  /// is within a fifth of the cache's own (kv_decode_vnni_impl.h).
+  /// is within a fifth of the cache's own (kv_decode_vnni_inl.h).
   bool attendsByIntegers = false;
 
   /// Adds tiles to the running softmax, reading codes straight from the page: each scale is folded
@@ -152,7 +152,7 @@ extern const KvKernels kAvx512VnniKvKernels;  // likewise
 /// attendExpanded and arrangeQueries with products of narrow numbers (x86 only, needs AVX-512
 /// BF16): queries and keys are rounded to 16-bit integers, probabilities and values to bfloat16;
 /// where groups are whole pages of up to 4 bits, queries and probabilities to bytes
-/// (kv_byte_group_impl.h).
+/// (kv_byte_group_inl.h).
 void attendExpandedBf16(const KvGroup& group, const KvGroup& next, const QueryBlock& block);
 void arrangeQueriesBf16(const float* rows, std::int64_t nQueries, std::int64_t headDim,
                         std::int64_t rowFloats, float* arranged);

@@ -1,14 +1,14 @@
 // The KV cache's inner loops: portable. Compiled with flags of its own (CMakeLists.txt).
 
-#include "kernels/cpu/simd/kv_simd_portable.h"
+#include "kernels/cpu/simd/simd_portable.h"
 //
-#include "kernels/cpu/kv/kv_common_impl.h"
-#include "kernels/cpu/kv/kv_decode_impl.h"
-#include "kernels/cpu/kv/kv_expand_impl.h"
-#include "kernels/cpu/kv/kv_prefill_impl.h"
-#include "kernels/cpu/kv/kv_quantize_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
+#include "kernels/cpu/kv/kv_decode_inl.h"
+#include "kernels/cpu/kv/kv_expand_inl.h"
+#include "kernels/cpu/kv/kv_prefill_inl.h"
+#include "kernels/cpu/kv/kv_quantize_inl.h"
 //
-#include "kernels/cpu/kv/kv_table_impl.h"
+#include "kernels/cpu/kv/kv_table_inl.h"
 
 namespace longhand::kernels {
 

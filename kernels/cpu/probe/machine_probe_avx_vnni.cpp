@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/probe/machine_probe_simd256.h"
 //
-#include "kernels/cpu/probe/machine_probe_impl.h"
+#include "kernels/cpu/probe/machine_probe_inl.h"
 
 namespace longhand::kernels {
 namespace {

@@ -3,7 +3,7 @@
 // is chosen at run time. They work on raw pointers within one thread;
 // kernels/cpu/weights/matmul.cpp and cpu_backend.cpp split the work over threads.
 //
-// The code is written once, in the *_impl.h files, against the type Simd of simd_<set>.h, and
+// The code is written once, in the *_inl.h files, against the type Simd of simd/simd_<set>.h, and
 // compiled once for each set by kernels_<set>.cpp. Such a file puts everything into an anonymous
 // namespace and calls no inline function from outside it (not even of std): the linker keeps one
 // copy of an inline function, and it could be the one with AVX-512 in it.
@@ -52,7 +52,7 @@ struct TileJob {
 struct CpuKernels {
   const char* name;  // "AVX-512"
 
-  // --- matvec_impl.h: output[t, r] (+)= sum_i weight[r, i] * input[t, i], r in [first, last) ---
+  // --- matvec_inl.h: output[t, r] (+)= sum_i weight[r, i] * input[t, i], r in [first, last) ---
 
   /// For kF32, kF16, kBF16. `weight` points to the number (0, 0).
   void (*matvecF32)(const MatvecJob& job, std::int64_t firstRow, std::int64_t lastRow);
@@ -73,7 +73,7 @@ struct CpuKernels {
   /// Few tokens with NF4 in integers, used instead of matvecNf4; nullptr where the set has none.
   const Int8MatvecKernels* int8Matvec;
 
-  // --- expand_impl.h: numbers of a weight as float ----------------------------------------------
+  // --- expand_inl.h: numbers of a weight as float ----------------------------------------------
 
   void (*expandF16)(const std::uint16_t* input, std::int64_t count, float* output);
   void (*expandBf16)(const std::uint16_t* input, std::int64_t count, float* output);
@@ -90,14 +90,13 @@ struct CpuKernels {
                      std::int64_t nBlocks,
                      float* output);  // [nBlocks * 64]
 
-  // --- tile_impl.h ------------------------------------------------------------------------------
+  // --- tile_inl.h ------------------------------------------------------------------------------
 
   void (*multiplyTile)(const TileJob& job);
   /// Products of many tokens with NF4 in integers; nullptr where the set lacks the instructions.
   const Int8Kernels* int8;
 
-  // --- rms_norm_impl.h, rope_impl.h, silu_multiply_impl.h: one row
-  // --------------------------------------------------------------
+  // --- rms_norm_inl.h, rope_inl.h, silu_multiply_inl.h: one row ---------------------------------
 
   void (*rmsNormRow)(const float* input, const float* weight, float epsilon, std::int64_t count,
                      float* output);

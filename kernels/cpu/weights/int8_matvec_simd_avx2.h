@@ -1,5 +1,5 @@
 #pragma once
-// What int8_matvec_impl.h needs, with AVX2 and, where the compiler may use it, AVX-VNNI: vectors of
+// What int8_matvec_inl.h needs, with AVX2 and, where the compiler may use it, AVX-VNNI: vectors of
 // 32 bytes, which are the codes of one NF4 block or half of an int8 block. For one translation unit
 // only: see cpu_kernels.h. Members mean what they mean in int8_matvec_simd_avx512_vnni.h.
 

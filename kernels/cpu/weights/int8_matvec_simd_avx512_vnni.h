@@ -1,5 +1,5 @@
 #pragma once
-// What int8_matvec_impl.h needs, with AVX-512 F, BW, DQ, VL and VNNI: vectors of 64 bytes, which
+// What int8_matvec_inl.h needs, with AVX-512 F, BW, DQ, VL and VNNI: vectors of 64 bytes, which
 // are the codes of two NF4 blocks or of one int8 block. For one translation unit only: see
 // cpu_kernels.h.
 

@@ -1,7 +1,7 @@
 #pragma once
 // Integer dot products with AVX2 and, where the compiler may use it, AVX-VNNI, for
-// int8_tile_impl.h. For one translation unit only: see cpu_kernels.h. Members mean what they mean
-// in int8_tile_simd_avx512.h.
+// int8_tile_inl.h. Included after simd_<set>.h in one translation unit only: see cpu_kernels.h.
+// Members mean what they mean in int8_tile_simd_avx512.h.
 
 #include <immintrin.h>
 
@@ -11,11 +11,11 @@ namespace longhand::kernels {
 namespace {
 
 struct Int8Simd {
-  using Float = __m256;
-  using Words = __m256i;
+  using Float = Simd::Float;
+  using Words = Simd::Words;
   using Sums = std::int32_t __attribute__((vector_size(32)));
 
-  static constexpr std::int64_t kLanes = 8;
+  static constexpr std::int64_t kLanes = Simd::kLanes;
   static constexpr int kRowVectors = 2;
 #ifdef __AVXVNNI__
   // 5 x 2 integer sums, 2 weights and an input take 13 of 16 registers; 10 sums keep two units busy
@@ -26,22 +26,13 @@ struct Int8Simd {
 #endif
   static constexpr bool kHasRoomForSums = false;
 
-  static Float zero() { return _mm256_setzero_ps(); }
-  static Float broadcast(float x) { return _mm256_set1_ps(x); }
-  static Float load(const float* p) { return _mm256_loadu_ps(p); }
-  static void store(float* p, Float v) { _mm256_storeu_ps(p, v); }
   static Float loadFirst(const float* p, std::int64_t count) {
     return _mm256_maskload_ps(p, firstLanes(count));
   }
   static void storeFirst(float* p, Float v, std::int64_t count) {
     _mm256_maskstore_ps(p, firstLanes(count), v);
   }
-  static Float multiply(Float a, Float b) { return _mm256_mul_ps(a, b); }
-  static Float multiplyAdd(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
 
-  static Words loadWords(const void* p) {
-    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
-  }
   static void storeWords(void* p, Words v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
   static Words broadcastWord(std::int32_t word) { return _mm256_set1_epi32(word); }
   static Sums broadcastSum(std::int32_t sum) { return toSums(_mm256_set1_epi32(sum)); }
@@ -49,7 +40,7 @@ struct Int8Simd {
 #ifdef __AVXVNNI__
   using Weights = Words;
   static constexpr std::int32_t kBias = 128;
-  static Weights loadWeights(const std::uint8_t* p) { return loadWords(p); }
+  static Weights loadWeights(const std::uint8_t* p) { return Simd::loadWords(p); }
   static Sums dot(Sums sums, Weights weights, Words input) {
     return toSums(_mm256_dpbusd_avx_epi32(toWords(sums), weights, input));
   }
@@ -62,7 +53,7 @@ struct Int8Simd {
   };
   static constexpr std::int32_t kBias = 0;
   static Weights loadWeights(const std::uint8_t* p) {
-    const Words bytes = toUnsigned(loadWords(p));  // its own inverse
+    const Words bytes = toUnsigned(Simd::loadWords(p));  // its own inverse
     return {bytes, _mm256_abs_epi8(bytes)};
   }
   static Sums dot(Sums sums, const Weights& weights, Words input) {
@@ -96,13 +87,14 @@ struct Int8Simd {
 
   static void loadTransposed(const std::uint8_t* const* rows, Words (&words)[8]) {
     const auto fourRows = [rows](int first, Words(&columns)[4]) {
-      const Words low01 = _mm256_unpacklo_epi32(loadWords(rows[first]), loadWords(rows[first + 1]));
+      const Words low01 =
+          _mm256_unpacklo_epi32(Simd::loadWords(rows[first]), Simd::loadWords(rows[first + 1]));
       const Words high01 =
-          _mm256_unpackhi_epi32(loadWords(rows[first]), loadWords(rows[first + 1]));
+          _mm256_unpackhi_epi32(Simd::loadWords(rows[first]), Simd::loadWords(rows[first + 1]));
       const Words low23 =
-          _mm256_unpacklo_epi32(loadWords(rows[first + 2]), loadWords(rows[first + 3]));
+          _mm256_unpacklo_epi32(Simd::loadWords(rows[first + 2]), Simd::loadWords(rows[first + 3]));
       const Words high23 =
-          _mm256_unpackhi_epi32(loadWords(rows[first + 2]), loadWords(rows[first + 3]));
+          _mm256_unpackhi_epi32(Simd::loadWords(rows[first + 2]), Simd::loadWords(rows[first + 3]));
       columns[0] = _mm256_unpacklo_epi64(low01, low23);
       columns[1] = _mm256_unpackhi_epi64(low01, low23);
       columns[2] = _mm256_unpacklo_epi64(high01, high23);
@@ -119,9 +111,9 @@ struct Int8Simd {
   }
 
   static std::int32_t quantize(const float* numbers, float inverseScale, std::int8_t* bytes) {
-    const Float inverse = broadcast(inverseScale);
+    const Float inverse = Simd::broadcast(inverseScale);
     const auto eight = [&](int i) {
-      return _mm256_cvtps_epi32(multiply(load(numbers + 8 * i), inverse));
+      return _mm256_cvtps_epi32(Simd::multiply(Simd::load(numbers + 8 * i), inverse));
     };
     const Words evenFirst = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
@@ -143,8 +135,8 @@ struct Int8Simd {
   static float largestMagnitude(const float* numbers) {
     Words largest = _mm256_setzero_si256();
     for (int i = 0; i < 8; ++i) {
-      largest = _mm256_max_epu32(
-          largest, _mm256_and_si256(loadWords(numbers + 8 * i), _mm256_set1_epi32(0x7fffffff)));
+      largest = _mm256_max_epu32(largest, _mm256_and_si256(Simd::loadWords(numbers + 8 * i),
+                                                           _mm256_set1_epi32(0x7fffffff)));
     }
     __m128i four =
         _mm_max_epu32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));

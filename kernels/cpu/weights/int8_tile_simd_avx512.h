@@ -1,6 +1,6 @@
 #pragma once
-// Integer dot products with AVX-512 VNNI, for int8_tile_impl.h. For one translation unit only: see
-// cpu_kernels.h.
+// Integer dot products with AVX-512 VNNI, for int8_tile_inl.h. Included after simd_<set>.h in one
+// translation unit only: see cpu_kernels.h.
 
 #include <immintrin.h>
 
@@ -10,23 +10,19 @@ namespace longhand::kernels {
 namespace {
 
 struct Int8Simd {
-  using Float = __m512;
-  using Words = __m512i;
+  using Float = Simd::Float;
+  using Words = Simd::Words;
   // Sums of 32 bits. Not __m512i, which GCC 12 takes for 64-bit numbers: it then copies each sum to
   // the stack after each step.
   using Sums = std::int32_t __attribute__((vector_size(64)));
 
-  static constexpr std::int64_t kLanes = 16;
+  static constexpr std::int64_t kLanes = Simd::kLanes;
   // 3 x 4 integer sums, 3 x 4 float sums, 4 weights and an input take 29 of 32 registers. With 6
   // tokens the float sums lie in memory: 8 % slower.
   static constexpr int kRowVectors = 4;
   static constexpr int kTokens = 3;
   static constexpr bool kHasRoomForSums = true;
 
-  static Float zero() { return _mm512_setzero_ps(); }
-  static Float broadcast(float x) { return _mm512_set1_ps(x); }
-  static Float load(const float* p) { return _mm512_loadu_ps(p); }
-  static void store(float* p, Float v) { _mm512_storeu_ps(p, v); }
   /// The first `count` lanes, 0 to kLanes; the others are 0.
   static Float loadFirst(const float* p, std::int64_t count) {
     return _mm512_maskz_loadu_ps(firstLanes(count), p);
@@ -34,10 +30,7 @@ struct Int8Simd {
   static void storeFirst(float* p, Float v, std::int64_t count) {
     _mm512_mask_storeu_ps(p, firstLanes(count), v);
   }
-  static Float multiply(Float a, Float b) { return _mm512_mul_ps(a, b); }
-  static Float multiplyAdd(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
 
-  static Words loadWords(const void* p) { return _mm512_loadu_si512(p); }
   static void storeWords(void* p, Words v) { _mm512_storeu_si512(p, v); }
   static Words broadcastWord(std::int32_t word) { return _mm512_set1_epi32(word); }
   static Sums broadcastSum(std::int32_t sum) { return toSums(_mm512_set1_epi32(sum)); }
@@ -45,7 +38,7 @@ struct Int8Simd {
   /// Weight bytes as dot() takes them: kBias more than the weight.
   using Weights = Words;
   static constexpr std::int32_t kBias = 128;
-  static Weights loadWeights(const std::uint8_t* p) { return loadWords(p); }
+  static Weights loadWeights(const std::uint8_t* p) { return Simd::loadWords(p); }
   /// sums + for each lane the dot product of 4 weights with 4 signed bytes.
   static Sums dot(Sums sums, Weights weights, Words input) {
     return toSums(_mm512_dpbusd_epi32(toWords(sums), weights, input));
@@ -104,9 +97,10 @@ struct Int8Simd {
 
   /// 64 numbers as bytes in the order of int8_kernels.h; returns the sum of the bytes.
   static std::int32_t quantize(const float* numbers, float inverseScale, std::int8_t* bytes) {
-    const Float inverse = broadcast(inverseScale);
+    const Float inverse = Simd::broadcast(inverseScale);
     const auto sixteen = [&](int i) {
-      return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(multiply(load(numbers + 16 * i), inverse)));
+      return _mm512_cvtsepi32_epi8(
+          _mm512_cvtps_epi32(Simd::multiply(Simd::load(numbers + 16 * i), inverse)));
     };
     const __m256i first =
         _mm256_inserti128_si256(_mm256_castsi128_si256(sixteen(0)), sixteen(1), 1);
@@ -122,7 +116,7 @@ struct Int8Simd {
   /// The largest magnitude of 64 numbers; a NaN counts as larger than infinity.
   static float largestMagnitude(const float* numbers) {
     const auto magnitudes = [numbers](int i) {
-      return _mm512_and_si512(loadWords(numbers + 16 * i), _mm512_set1_epi32(0x7fffffff));
+      return _mm512_and_si512(Simd::loadWords(numbers + 16 * i), _mm512_set1_epi32(0x7fffffff));
     };
     const Words largest = _mm512_max_epu32(_mm512_max_epu32(magnitudes(0), magnitudes(1)),
                                            _mm512_max_epu32(magnitudes(2), magnitudes(3)));

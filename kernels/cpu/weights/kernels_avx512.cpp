@@ -4,14 +4,14 @@
 //
 #include "kernels/cpu/simd/simd_partial.h"
 //
-#include "kernels/cpu/weights/expand_impl.h"
-#include "kernels/cpu/weights/matvec_impl.h"
-#include "kernels/cpu/weights/rms_norm_impl.h"
-#include "kernels/cpu/weights/rope_impl.h"
-#include "kernels/cpu/weights/silu_multiply_impl.h"
-#include "kernels/cpu/weights/tile_impl.h"
+#include "kernels/cpu/weights/expand_inl.h"
+#include "kernels/cpu/weights/matvec_inl.h"
+#include "kernels/cpu/weights/rms_norm_inl.h"
+#include "kernels/cpu/weights/rope_inl.h"
+#include "kernels/cpu/weights/silu_multiply_inl.h"
+#include "kernels/cpu/weights/tile_inl.h"
 //
-#include "kernels/cpu/weights/kernel_table_impl.h"
+#include "kernels/cpu/weights/kernel_table_inl.h"
 
 namespace longhand::kernels {
 

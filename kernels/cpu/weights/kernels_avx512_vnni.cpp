@@ -8,16 +8,16 @@
 #include "kernels/cpu/weights/int8_matvec_simd_avx512_vnni.h"
 #include "kernels/cpu/weights/int8_tile_simd_avx512.h"
 //
-#include "kernels/cpu/weights/expand_impl.h"
-#include "kernels/cpu/weights/int8_matvec_impl.h"
-#include "kernels/cpu/weights/int8_tile_impl.h"
-#include "kernels/cpu/weights/matvec_impl.h"
-#include "kernels/cpu/weights/rms_norm_impl.h"
-#include "kernels/cpu/weights/rope_impl.h"
-#include "kernels/cpu/weights/silu_multiply_impl.h"
-#include "kernels/cpu/weights/tile_impl.h"
+#include "kernels/cpu/weights/expand_inl.h"
+#include "kernels/cpu/weights/int8_matvec_inl.h"
+#include "kernels/cpu/weights/int8_tile_inl.h"
+#include "kernels/cpu/weights/matvec_inl.h"
+#include "kernels/cpu/weights/rms_norm_inl.h"
+#include "kernels/cpu/weights/rope_inl.h"
+#include "kernels/cpu/weights/silu_multiply_inl.h"
+#include "kernels/cpu/weights/tile_inl.h"
 //
-#include "kernels/cpu/weights/kernel_table_impl.h"
+#include "kernels/cpu/weights/kernel_table_inl.h"
 
 namespace longhand::kernels {
 

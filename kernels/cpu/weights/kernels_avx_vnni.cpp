@@ -9,8 +9,8 @@
 #include "kernels/cpu/weights/int8_tile_simd_avx2.h"
 //
 #include "kernels/cpu/weights/cpu_kernels.h"
-#include "kernels/cpu/weights/int8_matvec_impl.h"
-#include "kernels/cpu/weights/int8_tile_impl.h"
+#include "kernels/cpu/weights/int8_matvec_inl.h"
+#include "kernels/cpu/weights/int8_tile_inl.h"
 
 namespace longhand::kernels {
 

@@ -5,7 +5,7 @@
 // A vector register holds neighbouring tokens for scores, neighbouring channels for outputs, so
 // neither needs a horizontal sum. Each code is decoded once for all kQueries queries.
 
-#include "kernels/cpu/kv/kv_common_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
 
 namespace longhand::kernels {
 namespace {
@@ -23,24 +23,25 @@ constexpr int kWide = Simd::kMaxAccumulators / kQueries >= 4   ? 4
 /// folded[q][c] = q_c * scale_c / 2^place; constants[q] = sum_c q_c * min_c.
 template <int kNbits, int kQueries>
 void foldQueries(const KvTile& tile, const QueryBlock& block, float* folded, float* constants) {
-  F sums[kQueries];
-  for (F& sum : sums) sum = Simd::zero();
+  Float sums[kQueries];
+  for (Float& sum : sums) sum = Simd::zero();
   const std::int64_t headDim = block.headDim;
   for (std::int64_t c = 0; c < block.rowFloats; c += kLanes) {
     const std::int64_t n = headDim - c;
-    const F scale = n > 0 ? loadUpTo<HalfRows>(tile.keyScales + c, n) : Simd::zero();
-    F min = Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
+    const Float scale = n > 0 ? loadUpTo<HalfRows>(tile.keyScales + c, n) : Simd::zero();
+    Float min = Simd::multiply(scale, Simd::broadcast(symmetricMin(kNbits)));
     if (tile.keyMins != nullptr) {
       min = n > 0 ? loadUpTo<HalfRows>(tile.keyMins + c, n) : Simd::zero();
     }
-    const F placed = Simd::mul(scale, Simd::load(kPlaceFactors<kNbits>.values + c % kRowUnit));
+    const Float placed =
+        Simd::multiply(scale, Simd::load(kPlaceFactors<kNbits>.values + c % kRowUnit));
     for (int q = 0; q < kQueries; ++q) {
-      const F query = Simd::load(block.queries + q * block.rowFloats + c);
-      sums[q] = Simd::fma(query, min, sums[q]);
-      Simd::store(folded + q * kFoldedRow + c, Simd::mul(query, placed));
+      const Float query = Simd::load(block.queries + q * block.rowFloats + c);
+      sums[q] = Simd::multiplyAdd(query, min, sums[q]);
+      Simd::store(folded + q * kFoldedRow + c, Simd::multiply(query, placed));
     }
   }
-  for (int q = 0; q < kQueries; ++q) constants[q] = Simd::reduceAdd(sums[q]);
+  for (int q = 0; q < kQueries; ++q) constants[q] = Simd::sum(sums[q]);
 }
 
 template <int kNbits, int kQueries, int kVectors>
@@ -48,23 +49,24 @@ template <int kNbits, int kQueries, int kVectors>
                                                const float* folded, const float* constants,
                                                float* scores) {
   constexpr int kPerWord = 32 / kNbits;
-  F sums[kQueries][kVectors];
+  Float sums[kQueries][kVectors];
   for (int q = 0; q < kQueries; ++q) {
-    for (int v = 0; v < kVectors; ++v) sums[q][v] = Simd::set(constants[q]);
+    for (int v = 0; v < kVectors; ++v) sums[q][v] = Simd::broadcast(constants[q]);
   }
   const std::byte* words = tile.keys + firstToken * 4;
   for (std::int64_t w = 0; w < tile.keyWords; ++w) {
-    U row[kVectors];
+    Words row[kVectors];
     for (int v = 0; v < kVectors; ++v) {
       row[v] = Simd::loadWords(words + v * kLanes * 4);
       prefetch(words + v * kLanes * 4, tile.aheadBytes);
     }
     unrolled<kPerWord>([&](auto i) {
-      F codes[kVectors];
+      Float codes[kVectors];
       for (int v = 0; v < kVectors; ++v) codes[v] = codeInPlace<kNbits, i>(row[v]);
       for (int q = 0; q < kQueries; ++q) {
-        const F query = Simd::set(folded[q * kFoldedRow + i]);
-        for (int v = 0; v < kVectors; ++v) sums[q][v] = Simd::fma(codes[v], query, sums[q][v]);
+        const Float query = Simd::broadcast(folded[q * kFoldedRow + i]);
+        for (int v = 0; v < kVectors; ++v)
+          sums[q][v] = Simd::multiplyAdd(codes[v], query, sums[q][v]);
       }
     });
     folded += kPerWord;
@@ -102,19 +104,19 @@ template <typename Rows, int kQueries, int kTokens>
                                                     std::ptrdiff_t aheadBytes,
                                                     const QueryBlock& block, std::int64_t token,
                                                     float* scores) {
-  F sums[kQueries][kTokens];
+  Float sums[kQueries][kTokens];
   for (int q = 0; q < kQueries; ++q) {
     for (int t = 0; t < kTokens; ++t) sums[q][t] = Simd::zero();
   }
   const auto addChannels = [&](std::int64_t c, auto load) {
-    F rows[kTokens];
+    Float rows[kTokens];
     for (int t = 0; t < kTokens; ++t) {
       rows[t] = load(keys + t * block.headDim + c);
       prefetch(keys + t * block.headDim + c, aheadBytes);
     }
     for (int q = 0; q < kQueries; ++q) {
-      const F query = Simd::load(block.queries + q * block.rowFloats + c);
-      for (int t = 0; t < kTokens; ++t) sums[q][t] = Simd::fma(rows[t], query, sums[q][t]);
+      const Float query = Simd::load(block.queries + q * block.rowFloats + c);
+      for (int t = 0; t < kTokens; ++t) sums[q][t] = Simd::multiplyAdd(rows[t], query, sums[q][t]);
     }
   };
   std::int64_t c = 0;
@@ -132,10 +134,10 @@ template <typename Rows, int kQueries, int kTokens>
     if constexpr (kTogether * kTokens == 4) {
       float four[4];
       const auto sum = [&](int i) { return sums[q + i / kTokens][i % kTokens]; };
-      Simd::reduceAdd4(sum(0), sum(1), sum(2), sum(3), four);
+      Simd::sum4(sum(0), sum(1), sum(2), sum(3), four);
       for (int i = 0; i < 4; ++i) at[i / kTokens * kMaxTileTokens + i % kTokens] = four[i];
     } else {
-      for (int t = 0; t < kTokens; ++t) at[t] = Simd::reduceAdd(sums[q][t]);
+      for (int t = 0; t < kTokens; ++t) at[t] = Simd::sum(sums[q][t]);
     }
   }
 }
@@ -168,29 +170,30 @@ void softmaxRows(const KvTile& tile, const QueryBlock& block, float* scores) {
     float* row = scores + q * kMaxTileTokens;
     const std::int64_t seen =
         block.visible != nullptr ? smaller(block.visible[q], tile.nTokens) : tile.nTokens;
-    F top = Simd::set(block.largest[q]);
+    Float top = Simd::broadcast(block.largest[q]);
     for (std::int64_t t = 0; t < padded; t += kLanes) {
-      F score = Simd::load(row + t);
+      Float score = Simd::load(row + t);
       if (t + kLanes > seen) {
         score = Simd::keepFirst(score, seen > t ? seen - t : 0, -__builtin_huge_valf());
         Simd::store(row + t, score);
       }
       top = Simd::max(top, score);
     }
-    const float largest = Simd::reduceMax(top);
+    const float largest = Simd::largest(top);
     if (largest > block.largest[q]) {
       const float factor = powerOfTwo(block.largest[q] - largest);
       block.largest[q] = largest;
       block.sum[q] *= factor;
       scaleRow(block.output + q * block.rowFloats, block.rowFloats, factor);
     }
-    F sum = Simd::zero();
+    Float sum = Simd::zero();
     for (std::int64_t t = 0; t < padded; t += kLanes) {
-      const F probability = powerOfTwo(Simd::sub(Simd::load(row + t), Simd::set(block.largest[q])));
+      const Float probability =
+          powerOfTwo(Simd::subtract(Simd::load(row + t), Simd::broadcast(block.largest[q])));
       Simd::store(row + t, probability);
       sum = Simd::add(sum, probability);
     }
-    block.sum[q] += Simd::reduceAdd(sum);
+    block.sum[q] += Simd::sum(sum);
   }
 }
 
@@ -201,26 +204,27 @@ void softmaxRows(const KvTile& tile, const QueryBlock& block, float* scores) {
 template <int kNbits, int kQueries>
 void foldProbabilities(const KvTile& tile, std::int64_t valueGroup, const float* probabilities,
                        float* folded, float* constants) {
-  F sums[kQueries];
-  for (F& sum : sums) sum = Simd::zero();
+  Float sums[kQueries];
+  for (Float& sum : sums) sum = Simd::zero();
   const std::uint16_t* scales = tile.valueScales + valueGroup * tile.groupSize;
   const std::int64_t padded = roundedUp(tile.nTokens, kRowUnit);
   for (std::int64_t t = 0; t < padded; t += kLanes) {
     const std::int64_t n = tile.nTokens > t ? tile.nTokens - t : 0;
-    const F scale = Simd::keepFirst(Simd::loadHalf(scales + t), n, 0.0F);
-    F min = Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
+    const Float scale = Simd::keepFirst(Simd::loadHalf(scales + t), n, 0.0F);
+    Float min = Simd::multiply(scale, Simd::broadcast(symmetricMin(kNbits)));
     if (tile.valueMins != nullptr) {
       const std::uint16_t* mins = tile.valueMins + valueGroup * tile.groupSize;
       min = Simd::keepFirst(Simd::loadHalf(mins + t), n, 0.0F);
     }
-    const F placed = Simd::mul(scale, Simd::load(kPlaceFactors<kNbits>.values + t % kRowUnit));
+    const Float placed =
+        Simd::multiply(scale, Simd::load(kPlaceFactors<kNbits>.values + t % kRowUnit));
     for (int q = 0; q < kQueries; ++q) {
-      const F probability = Simd::load(probabilities + q * kMaxTileTokens + t);
-      sums[q] = Simd::fma(probability, min, sums[q]);
-      Simd::store(folded + q * kMaxTileTokens + t, Simd::mul(probability, placed));
+      const Float probability = Simd::load(probabilities + q * kMaxTileTokens + t);
+      sums[q] = Simd::multiplyAdd(probability, min, sums[q]);
+      Simd::store(folded + q * kMaxTileTokens + t, Simd::multiply(probability, placed));
     }
   }
-  for (int q = 0; q < kQueries; ++q) constants[q] = Simd::reduceAdd(sums[q]);
+  for (int q = 0; q < kQueries; ++q) constants[q] = Simd::sum(sums[q]);
 }
 
 /// Adds kVectors vectors of channels from firstChannel. kIsPartial: the last reaches beyond
@@ -230,29 +234,29 @@ template <int kNbits, int kQueries, int kVectors, bool kIsPartial>
                                                std::int64_t firstChannel, const float* folded,
                                                const float* constants) {
   constexpr int kPerWord = 32 / kNbits;
-  F sums[kQueries][kVectors];
+  Float sums[kQueries][kVectors];
   float* output = block.output + firstChannel;
   for (int q = 0; q < kQueries; ++q) {
     for (int v = 0; v < kVectors; ++v) {
-      sums[q][v] =
-          Simd::add(Simd::load(output + q * block.rowFloats + v * kLanes), Simd::set(constants[q]));
+      sums[q][v] = Simd::add(Simd::load(output + q * block.rowFloats + v * kLanes),
+                             Simd::broadcast(constants[q]));
     }
   }
   const std::byte* words = tile.values + firstChannel * 4;
   for (std::int64_t t = 0; t < tile.nTokens; t += kPerWord) {
-    U row[kVectors];
+    Words row[kVectors];
     for (int v = 0; v < kVectors; ++v) {
       row[v] = kIsPartial ? Simd::loadWordsPartial(words, block.headDim - firstChannel)
                           : Simd::loadWords(words + v * kLanes * 4);
       prefetch(words + v * kLanes * 4, tile.aheadBytes);
     }
     unrolled<kPerWord>([&](auto i) {
-      F codes[kVectors];
+      Float codes[kVectors];
       for (int v = 0; v < kVectors; ++v) codes[v] = codeInPlace<kNbits, i>(row[v]);
       for (int q = 0; q < kQueries; ++q) {
-        const F probability = Simd::set(folded[q * kMaxTileTokens + t + i]);
+        const Float probability = Simd::broadcast(folded[q * kMaxTileTokens + t + i]);
         for (int v = 0; v < kVectors; ++v)
-          sums[q][v] = Simd::fma(codes[v], probability, sums[q][v]);
+          sums[q][v] = Simd::multiplyAdd(codes[v], probability, sums[q][v]);
       }
     });
     words += block.headDim * 4;
@@ -292,7 +296,7 @@ template <typename Rows, int kQueries, int kVectors, bool kIsPartial>
                                                     std::int64_t firstChannel,
                                                     const float* probabilities) {
   const auto* values = rowsOf<Rows>(tile.values) + firstChannel;
-  F sums[kQueries][kVectors];
+  Float sums[kQueries][kVectors];
   float* output = block.output + firstChannel;
   for (int q = 0; q < kQueries; ++q) {
     for (int v = 0; v < kVectors; ++v) {
@@ -300,15 +304,16 @@ template <typename Rows, int kQueries, int kVectors, bool kIsPartial>
     }
   }
   for (std::int64_t t = 0; t < tile.nTokens; ++t) {
-    F row[kVectors];
+    Float row[kVectors];
     for (int v = 0; v < kVectors; ++v) {
       row[v] = kIsPartial ? Rows::loadPartial(values, block.headDim - firstChannel)
                           : Rows::load(values + v * kLanes);
       prefetch(values + v * kLanes, tile.aheadBytes);
     }
     for (int q = 0; q < kQueries; ++q) {
-      const F probability = Simd::set(probabilities[q * kMaxTileTokens + t]);
-      for (int v = 0; v < kVectors; ++v) sums[q][v] = Simd::fma(row[v], probability, sums[q][v]);
+      const Float probability = Simd::broadcast(probabilities[q * kMaxTileTokens + t]);
+      for (int v = 0; v < kVectors; ++v)
+        sums[q][v] = Simd::multiplyAdd(row[v], probability, sums[q][v]);
     }
     values += block.headDim;
   }
@@ -419,8 +424,8 @@ inline void mergeRuns(const float* largest, const float* sums, const float* outp
     const float weight = powerOfTwo(largest[run * stride] - top);
     total += weight * sums[run * stride];
     for (std::int64_t c = 0; c < headDim; c += kLanes) {
-      Simd::store(merged + c, Simd::fma(Simd::load(outputs + run * stride + c), Simd::set(weight),
-                                        Simd::load(merged + c)));
+      Simd::store(merged + c, Simd::multiplyAdd(Simd::load(outputs + run * stride + c),
+                                                Simd::broadcast(weight), Simd::load(merged + c)));
     }
   }
   const float inverse = 1.0F / total;

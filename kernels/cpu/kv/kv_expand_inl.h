@@ -2,7 +2,7 @@
 // Codes of a page to floats, whole tiles at a time. Product and sum are exact or rounded once, so
 // the results are those of dequantize() bit for bit.
 
-#include "kernels/cpu/kv/kv_common_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
 
 namespace longhand::kernels {
 namespace {
@@ -28,12 +28,12 @@ void expandKeyCodes(const KvTile& tile, std::int64_t headDim, float* byChannel) 
     }
     const std::byte* words = tile.keys + w * tile.groupSize * 4;
     for (std::int64_t t = 0; t < tile.nTokens; t += kLanes) {
-      const U row = Simd::loadWords(words + t * 4);
+      const Words row = Simd::loadWords(words + t * 4);
       unrolled<kPerWord>([&](auto i) {
         if (i < count) {
-          Simd::store(
-              byChannel + (first + i) * kMaxTileTokens + t,
-              Simd::fma(codeValue<kNbits, i>(row), Simd::set(scales[i]), Simd::set(mins[i])));
+          Simd::store(byChannel + (first + i) * kMaxTileTokens + t,
+                      Simd::multiplyAdd(codeValue<kNbits, i>(row), Simd::broadcast(scales[i]),
+                                        Simd::broadcast(mins[i])));
         }
       });
     }
@@ -59,13 +59,13 @@ void expandValueCodes(const KvTile& tile, std::int64_t headDim, std::int64_t row
       const std::int64_t firstChannel = group * tile.valueGroupSize;
       const std::int64_t end = smaller(firstChannel + tile.valueGroupSize, headDim);
       for (std::int64_t c = firstChannel; c < end; c += kLanes) {
-        const U row = end - c >= kLanes ? Simd::loadWords(words + c * 4)
-                                        : Simd::loadWordsPartial(words + c * 4, end - c);
+        const Words row = end - c >= kLanes ? Simd::loadWords(words + c * 4)
+                                            : Simd::loadWordsPartial(words + c * 4, end - c);
         unrolled<kPerWord>([&](auto i) {
           if (i < count) {
-            Simd::store(
-                rows + (t + i) * rowFloats + c,
-                Simd::fma(codeValue<kNbits, i>(row), Simd::set(scales[i]), Simd::set(mins[i])));
+            Simd::store(rows + (t + i) * rowFloats + c,
+                        Simd::multiplyAdd(codeValue<kNbits, i>(row), Simd::broadcast(scales[i]),
+                                          Simd::broadcast(mins[i])));
           }
         });
       }

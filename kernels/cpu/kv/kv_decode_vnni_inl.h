@@ -21,7 +21,7 @@
 
 #include <span>
 
-#include "kernels/cpu/kv/kv_integer_fold_impl.h"
+#include "kernels/cpu/kv/kv_integer_fold_inl.h"
 
 namespace longhand::kernels {
 namespace {
@@ -34,21 +34,21 @@ constexpr int kDotVectors = kQueries == 8 ? 2 : 4;
 
 /// Codes kPlane * 4 ... + 3 of each word, one a byte.
 template <int kNbits, int kPlane>
-[[gnu::always_inline]] inline U planeOfCodes(U words) {
+[[gnu::always_inline]] inline Words planeOfCodes(Words words) {
   constexpr std::uint32_t kMask = ((1U << kNbits) - 1U) * 0x01010101U;
   if constexpr (kNbits == 8) return words;
   if constexpr (kPlane == 0) return Simd::maskBits(words, kMask);
   return Simd::maskBits(Simd::template shiftRight<kPlane * kNbits>(words), kMask);
 }
 
-[[gnu::always_inline]] inline U broadcastFour(const std::uint8_t* bytes) {
+[[gnu::always_inline]] inline Words broadcastFour(const std::uint8_t* bytes) {
   std::int32_t four = 0;
   __builtin_memcpy(&four, bytes, sizeof(four));
   return _mm512_set1_epi32(four);
 }
 
 /// Words of codes: those of a step lie `stride` bytes after those of the step before.
-struct Words {
+struct CodeWords {
   const std::byte* first;
   std::int64_t stride;
   std::int64_t count;         // steps
@@ -59,23 +59,23 @@ struct Words {
 /// kAreUnsigned: the bytes are, and the codes are below 128. kIsPartial: only `lanes` of a vector.
 template <int kNbits, int kQueries, int kVectors, std::int64_t kRow, bool kAreUnsigned,
           bool kIsPartial, bool kAsksAhead>
-[[gnu::always_inline]] inline void addDots(const Words words, std::int64_t lanes,
+[[gnu::always_inline]] inline void addDots(const CodeWords words, std::int64_t lanes,
                                            const std::uint8_t* bytes,
-                                           U (&sums)[kQueries][kVectors]) {
+                                           Words (&sums)[kQueries][kVectors]) {
   constexpr int kPerWord = 32 / kNbits;
   const std::byte* at = words.first;
   for (std::int64_t w = 0; w < words.count; ++w) {
-    U row[kVectors];
+    Words row[kVectors];
     for (int v = 0; v < kVectors; ++v) {
       row[v] =
           kIsPartial ? Simd::loadWordsPartial(at, lanes) : Simd::loadWords(at + v * kLanes * 4);
       if constexpr (kAsksAhead) prefetch(at + v * kLanes * 4, words.aheadBytes);
     }
     unrolled<kPerWord / 4>([&](auto plane) {
-      U codes[kVectors];
+      Words codes[kVectors];
       for (int v = 0; v < kVectors; ++v) codes[v] = planeOfCodes<kNbits, plane>(row[v]);
       for (int q = 0; q < kQueries; ++q) {
-        const U integers = broadcastFour(bytes + q * kRow + plane * 4);
+        const Words integers = broadcastFour(bytes + q * kRow + plane * 4);
         for (int v = 0; v < kVectors; ++v) {
           sums[q][v] = kAreUnsigned ? _mm512_dpbusd_epi32(sums[q][v], integers, codes[v])
                                     : _mm512_dpbusd_epi32(sums[q][v], codes[v], integers);
@@ -88,7 +88,7 @@ template <int kNbits, int kQueries, int kVectors, std::int64_t kRow, bool kAreUn
 }
 
 template <int kQueries, int kVectors>
-[[gnu::always_inline]] inline void clear(U (&sums)[kQueries][kVectors]) {
+[[gnu::always_inline]] inline void clear(Words (&sums)[kQueries][kVectors]) {
   for (int q = 0; q < kQueries; ++q) {
     for (int v = 0; v < kVectors; ++v) sums[q][v] = _mm512_setzero_si512();
   }
@@ -96,7 +96,7 @@ template <int kQueries, int kVectors>
 
 /// What the high bytes gave, before the low bytes are added.
 template <int kQueries, int kVectors>
-[[gnu::always_inline]] inline void timesByte(U (&sums)[kQueries][kVectors]) {
+[[gnu::always_inline]] inline void timesByte(Words (&sums)[kQueries][kVectors]) {
   for (int q = 0; q < kQueries; ++q) {
     for (int v = 0; v < kVectors; ++v) sums[q][v] = _mm512_slli_epi32(sums[q][v], 8);
   }
@@ -108,8 +108,9 @@ template <int kNbits, int kQueries, int kVectors, std::int64_t kRow>
                                                          const FoldedRows<kQueries, kRow>& rows,
                                                          float* scores) {
   constexpr bool kHasTwo = kIntegerBytes<kNbits> == 2;
-  const Words words{tile.keys + firstToken * 4, tile.groupSize * 4, tile.keyWords, tile.aheadBytes};
-  U sums[kQueries][kVectors];
+  const CodeWords words{tile.keys + firstToken * 4, tile.groupSize * 4, tile.keyWords,
+                        tile.aheadBytes};
+  Words sums[kQueries][kVectors];
   clear(sums);
   if constexpr (kHasTwo) {
     addDots<kNbits, kQueries, kVectors, kRow, false, false, true>(words, kLanes, rows.high[0],
@@ -119,11 +120,11 @@ template <int kNbits, int kQueries, int kVectors, std::int64_t kRow>
   addDots<kNbits, kQueries, kVectors, kRow, false, false, !kHasTwo>(words, kLanes, rows.low[0],
                                                                     sums);
   for (int q = 0; q < kQueries; ++q) {
-    const F step = Simd::set(rows.step[q]);
-    const F constant = Simd::set(rows.constant[q]);
+    const Float step = Simd::broadcast(rows.step[q]);
+    const Float constant = Simd::broadcast(rows.constant[q]);
     for (int v = 0; v < kVectors; ++v) {
       Simd::store(scores + q * kMaxTileTokens + firstToken + v * kLanes,
-                  Simd::fma(_mm512_cvtepi32_ps(sums[q][v]), step, constant));
+                  Simd::multiplyAdd(_mm512_cvtepi32_ps(sums[q][v]), step, constant));
     }
   }
 }
@@ -138,10 +139,10 @@ template <int kNbits, int kQueries, int kVectors, bool kIsPartial, std::int64_t 
   constexpr bool kAreUnsigned = !kHasTwo;
   const std::int64_t lanes = block.headDim - firstChannel;
   const auto wordsOf = [&](const KvTile& tile) {
-    return Words{tile.values + firstChannel * 4, block.headDim * 4,
-                 (tile.nTokens + kPerWord - 1) / kPerWord, tile.aheadBytes};
+    return CodeWords{tile.values + firstChannel * 4, block.headDim * 4,
+                     (tile.nTokens + kPerWord - 1) / kPerWord, tile.aheadBytes};
   };
-  U sums[kQueries][kVectors];
+  Words sums[kQueries][kVectors];
   clear(sums);
   if constexpr (kHasTwo) {
     const std::uint8_t* bytes = rows.high[0];
@@ -159,12 +160,13 @@ template <int kNbits, int kQueries, int kVectors, bool kIsPartial, std::int64_t 
     bytes += tile.groupSize;
   }
   for (int q = 0; q < kQueries; ++q) {
-    const F step = Simd::set(rows.step[q]);
-    const F constant = Simd::set(rows.constant[q]);
+    const Float step = Simd::broadcast(rows.step[q]);
+    const Float constant = Simd::broadcast(rows.constant[q]);
     float* output = block.output + q * block.rowFloats + firstChannel;
     for (int v = 0; v < kVectors; ++v) {
-      const F before = Simd::add(Simd::load(output + v * kLanes), constant);
-      Simd::store(output + v * kLanes, Simd::fma(_mm512_cvtepi32_ps(sums[q][v]), step, before));
+      const Float before = Simd::add(Simd::load(output + v * kLanes), constant);
+      Simd::store(output + v * kLanes,
+                  Simd::multiplyAdd(_mm512_cvtepi32_ps(sums[q][v]), step, before));
     }
   }
 }
@@ -173,13 +175,13 @@ template <int kNbits, int kQueries, int kVectors, bool kIsPartial, std::int64_t 
 
 /// 2^x for x <= 127, 0 far below: relative error under 4e-6, where the rounding of an 8-bit cache
 /// is 1e-3. Polynomial interpolated at Chebyshev points of [0, 1]; vscalefps rounds x down itself.
-[[gnu::always_inline]] inline F roughPowerOfTwo(F x) {
-  const F part = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  F power = Simd::set(0.013670309F);
-  power = Simd::fma(power, part, Simd::set(0.051744998F));
-  power = Simd::fma(power, part, Simd::set(0.24160436F));
-  power = Simd::fma(power, part, Simd::set(0.69297292F));
-  power = Simd::fma(power, part, Simd::set(1.0000035F));
+[[gnu::always_inline]] inline Float roughPowerOfTwo(Float x) {
+  const Float part = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  Float power = Simd::broadcast(0.013670309F);
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.051744998F));
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.24160436F));
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.69297292F));
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(1.0000035F));
   return _mm512_scalef_ps(power, x);
 }
 
@@ -191,8 +193,8 @@ constexpr float kSoftmaxHeadroom = 16.0F;
 template <int kQueries>
 void roughSoftmaxRows(std::int64_t nTokens, const QueryBlock& block, float* const scores) {
   const std::int64_t whole = nTokens / kLanes * kLanes;
-  F tops[kQueries];
-  unrolled<kQueries>([&](auto q) { tops[q] = Simd::set(-__builtin_huge_valf()); });
+  Float tops[kQueries];
+  unrolled<kQueries>([&](auto q) { tops[q] = Simd::broadcast(-__builtin_huge_valf()); });
   for (std::int64_t t = 0; t < whole; t += kLanes) {
     unrolled<kQueries>(
         [&](auto q) { tops[q] = Simd::max(tops[q], Simd::load(scores + q * kMaxTileTokens + t)); });
@@ -200,19 +202,20 @@ void roughSoftmaxRows(std::int64_t nTokens, const QueryBlock& block, float* cons
   if (whole < nTokens) {
     unrolled<kQueries>([&](auto q) {
       float* last = scores + q * kMaxTileTokens + whole;
-      const F score = Simd::keepFirst(Simd::load(last), nTokens - whole, -__builtin_huge_valf());
+      const Float score =
+          Simd::keepFirst(Simd::load(last), nTokens - whole, -__builtin_huge_valf());
       Simd::store(last, score);
       tops[q] = Simd::max(tops[q], score);
     });
   }
   alignas(64) float largest[kLanes];
-  const F top = largestOfLanes(tops);
-  const F limit =
-      Simd::add(Simd::loadPartial(block.largest, kQueries), Simd::set(kSoftmaxHeadroom));
+  const Float top = largestOfLanes(tops);
+  const Float limit =
+      Simd::add(Simd::loadPartial(block.largest, kQueries), Simd::broadcast(kSoftmaxHeadroom));
   Simd::store(largest, top);
   unsigned isAbove = _mm512_cmp_ps_mask(top, limit, _CMP_GT_OQ) & ((1U << kQueries) - 1U);
-  F references[kQueries];
-  F sums[kQueries];
+  Float references[kQueries];
+  Float sums[kQueries];
   for (int q = 0; isAbove != 0; ++q, isAbove >>= 1U) {
     if ((isAbove & 1U) != 0) {
       const float factor = powerOfTwo(block.largest[q] - largest[q]);
@@ -222,13 +225,13 @@ void roughSoftmaxRows(std::int64_t nTokens, const QueryBlock& block, float* cons
     }
   }
   unrolled<kQueries>([&](auto q) {
-    references[q] = Simd::set(block.largest[q]);
+    references[q] = Simd::broadcast(block.largest[q]);
     sums[q] = Simd::zero();
   });
   for (std::int64_t t = 0; t < whole; t += kLanes) {
     unrolled<kQueries>([&](auto q) {
       float* at = scores + q * kMaxTileTokens + t;
-      const F probability = roughPowerOfTwo(Simd::sub(Simd::load(at), references[q]));
+      const Float probability = roughPowerOfTwo(Simd::subtract(Simd::load(at), references[q]));
       Simd::store(at, probability);
       sums[q] = Simd::add(sums[q], probability);
     });
@@ -236,8 +239,8 @@ void roughSoftmaxRows(std::int64_t nTokens, const QueryBlock& block, float* cons
   if (whole < nTokens) {
     unrolled<kQueries>([&](auto q) {
       float* last = scores + q * kMaxTileTokens + whole;
-      const F probability = Simd::keepFirst(
-          roughPowerOfTwo(Simd::sub(Simd::load(last), references[q])), nTokens - whole, 0.0F);
+      const Float probability = Simd::keepFirst(
+          roughPowerOfTwo(Simd::subtract(Simd::load(last), references[q])), nTokens - whole, 0.0F);
       Simd::store(last, probability);
       sums[q] = Simd::add(sums[q], probability);
     });

@@ -7,8 +7,8 @@
 // operation and exact keys need no transposition; the left operands are read number by number and
 // may have any strides.
 
-#include "kernels/cpu/kv/kv_common_impl.h"
-#include "kernels/cpu/kv/kv_expand_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
+#include "kernels/cpu/kv/kv_expand_inl.h"
 
 namespace longhand::kernels {
 namespace {
@@ -31,7 +31,7 @@ struct Product {
 template <int kRows, int kColumns>
 [[gnu::always_inline]] inline void multiplyBlock(const Product& p, std::int64_t row,
                                                  std::int64_t column) {
-  F sums[kRows][kColumns];
+  Float sums[kRows][kColumns];
   float* result = p.result + row * p.resultStride + column;
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kColumns; ++c) {
@@ -42,11 +42,12 @@ template <int kRows, int kColumns>
   const float* left = p.left + row * p.leftRowStride;
   const float* right = p.right + column;
   for (std::int64_t k = 0; k < p.depth; ++k) {
-    F rightRow[kColumns];
+    Float rightRow[kColumns];
     for (int c = 0; c < kColumns; ++c) rightRow[c] = Simd::load(right + c * kLanes);
     for (int r = 0; r < kRows; ++r) {
-      const F value = Simd::set(left[r * p.leftRowStride]);
-      for (int c = 0; c < kColumns; ++c) sums[r][c] = Simd::fma(value, rightRow[c], sums[r][c]);
+      const Float value = Simd::broadcast(left[r * p.leftRowStride]);
+      for (int c = 0; c < kColumns; ++c)
+        sums[r][c] = Simd::multiplyAdd(value, rightRow[c], sums[r][c]);
     }
     left += p.leftDepthStride;
     right += p.rightStride;
@@ -101,10 +102,10 @@ bool softmaxColumns(const KvTile& tile, const ScoreBlock& part, const QueryBlock
   for (std::int64_t q = 0; q < part.nQueries; q += kLanes) {
     float* scores = block.scores + q;
     const std::int64_t query = part.first + q;
-    const F before = Simd::load(block.largest + query);
-    F top = before;
+    const Float before = Simd::load(block.largest + query);
+    Float top = before;
     for (std::int64_t t = 0; t < part.nTokens; ++t) {
-      F score = Simd::load(scores + t * kScoreQueries);
+      Float score = Simd::load(scores + t * kScoreQueries);
       if (part.isMasked) {
         score = Simd::keepVisible(score, block.seen + query,
                                   static_cast<std::int32_t>(tile.chunkToken + t));
@@ -112,12 +113,12 @@ bool softmaxColumns(const KvTile& tile, const ScoreBlock& part, const QueryBlock
       }
       top = Simd::max(top, score);
     }
-    const F factor = powerOfTwo(Simd::sub(before, top));
-    rescales = rescales || Simd::reduceMax(Simd::sub(top, before)) > 0.0F;
-    F sum = Simd::mul(Simd::load(block.sum + query), factor);
+    const Float factor = powerOfTwo(Simd::subtract(before, top));
+    rescales = rescales || Simd::largest(Simd::subtract(top, before)) > 0.0F;
+    Float sum = Simd::multiply(Simd::load(block.sum + query), factor);
     for (std::int64_t t = 0; t < part.nTokens; ++t) {
       float* at = scores + t * kScoreQueries;
-      const F probability = powerOfTwo(Simd::sub(Simd::load(at), top));
+      const Float probability = powerOfTwo(Simd::subtract(Simd::load(at), top));
       Simd::store(at, probability);
       sum = Simd::add(sum, probability);
     }

@@ -2,7 +2,7 @@
 // Products of matrices of narrow numbers: 16-bit pairs (vpdpwssd, vdpbf16ps) and bytes by fours
 // (vpdpbusd), packed along the sum in 32-bit words. Included by kv_avx512_bf16.cpp only.
 
-#include "kernels/cpu/kv/kv_common_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
 
 namespace longhand::kernels {
 namespace {
@@ -27,19 +27,19 @@ Pairs loadPairs(const std::uint32_t* p) { return _mm512_loadu_si512(p); }
 void storePairs(std::uint32_t* p, Pairs v) { _mm512_storeu_si512(p, v); }
 
 /// Lane i: (first[i], second[i]).
-[[gnu::always_inline]] inline Pairs pairUp(F first, F second) {
+[[gnu::always_inline]] inline Pairs pairUp(Float first, Float second) {
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
                                          8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   const __m512bh halves = _mm512_cvtne2ps_pbh(second, first);
   return _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(halves));
 }
 
-[[gnu::always_inline]] inline Pairs pairUpIntegers(F first, F second) {
+[[gnu::always_inline]] inline Pairs pairUpIntegers(Float first, Float second) {
   return _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_cvtps_epi32(first),
                                  _mm512_slli_epi32(_mm512_cvtps_epi32(second), 16));
 }
 
-[[gnu::always_inline]] inline F dot(F sum, Pairs a, Pairs b) {
+[[gnu::always_inline]] inline Float dot(Float sum, Pairs a, Pairs b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
@@ -117,10 +117,10 @@ struct NarrowProduct {
 
 /// result += products of bfloat16.
 struct BfloatSums {
-  using Sum = F;
+  using Sum = Float;
   static Sum begin(const float* result) { return Simd::load(result); }
   static Sum add(Sum sum, Pairs a, Pairs b) { return dot(sum, a, b); }
-  static F end(const NarrowProduct&, std::int64_t, std::int64_t, const float*, Sum sum) {
+  static Float end(const NarrowProduct&, std::int64_t, std::int64_t, const float*, Sum sum) {
     return sum;
   }
   static constexpr bool kAreScores = false;
@@ -131,7 +131,7 @@ struct WholeSums {
   /// GCC 12 takes __m512i for eight 64-bit numbers, and an accumulator of that type to the stack.
   using Sum = std::int32_t __attribute__((vector_size(64)));
   static Sum begin(const float*) { return Sum{}; }
-  static F toFloat(Sum sum) { return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(sum)); }
+  static Float toFloat(Sum sum) { return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(sum)); }
 };
 
 /// result = rowScale * products of 16-bit integers.
@@ -139,10 +139,10 @@ struct IntegerSums : WholeSums {
   static Sum add(Sum sum, Pairs a, Pairs b) {
     return reinterpret_cast<Sum>(_mm512_dpwssd_epi32(reinterpret_cast<__m512i>(sum), a, b));
   }
-  static F end(const NarrowProduct& p, std::int64_t row, std::int64_t, const float*, Sum sum) {
-    return Simd::mul(toFloat(sum), Simd::set(p.rowScales[row]));
+  static Float end(const NarrowProduct& p, std::int64_t row, std::int64_t, const float*, Sum sum) {
+    return Simd::multiply(toFloat(sum), Simd::broadcast(p.rowScales[row]));
   }
-  static F higher(F a, F b) { return Simd::max(a, b); }
+  static Float higher(Float a, Float b) { return Simd::max(a, b); }
   static constexpr bool kAreScores = true;
 };
 
@@ -156,10 +156,10 @@ struct ByteSums : WholeSums {
 /// result = products of bytes, 32-bit integers where floats are else. They are converted when they
 /// are read again: here, that would compete with the products.
 struct ByteScores : ByteSums {
-  static F end(const NarrowProduct&, std::int64_t, std::int64_t, const float*, Sum sum) {
-    return reinterpret_cast<F>(sum);
+  static Float end(const NarrowProduct&, std::int64_t, std::int64_t, const float*, Sum sum) {
+    return reinterpret_cast<Float>(sum);
   }
-  static F higher(F a, F b) {
+  static Float higher(Float a, Float b) {
     return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
   }
   static constexpr bool kAreScores = true;
@@ -167,11 +167,11 @@ struct ByteScores : ByteSums {
 
 /// result = rowFactor * result + rowScale * products of bytes + rowConstant.
 struct ByteOutputs : ByteSums {
-  static F end(const NarrowProduct& p, std::int64_t row, std::int64_t, const float* result,
-               Sum sum) {
-    const F before =
-        Simd::fma(Simd::load(result), Simd::set(p.rowFactors[row]), Simd::set(p.rowConstants[row]));
-    return Simd::fma(toFloat(sum), Simd::set(p.rowScales[row]), before);
+  static Float end(const NarrowProduct& p, std::int64_t row, std::int64_t, const float* result,
+                   Sum sum) {
+    const Float before = Simd::multiplyAdd(Simd::load(result), Simd::broadcast(p.rowFactors[row]),
+                                           Simd::broadcast(p.rowConstants[row]));
+    return Simd::multiplyAdd(toFloat(sum), Simd::broadcast(p.rowScales[row]), before);
   }
   static constexpr bool kAreScores = false;
 };
@@ -199,14 +199,14 @@ template <typename Sums, int kRows, int kColumns>
     left += p.leftDepthStride;
     right += p.rightStride;
   }
-  F tops[kColumns];
+  Float tops[kColumns];
   unrolled<kColumns>([&](auto c) {
     tops[c] = Sums::kAreScores ? Simd::load(p.top + column + c * kLanes) : Simd::zero();
   });
   unrolled<kRows>([&](auto r) {
     unrolled<kColumns>([&](auto c) {
       float* to = result + r * p.resultStride + c * kLanes;
-      const F sum = Sums::end(p, row + r, column + c * kLanes, to, sums[r][c]);
+      const Float sum = Sums::end(p, row + r, column + c * kLanes, to, sums[r][c]);
       Simd::store(to, sum);
       if constexpr (Sums::kAreScores) tops[c] = Sums::higher(tops[c], sum);
     });
@@ -250,12 +250,12 @@ const std::uint32_t* queryPairs(const QueryBlock& block, std::int64_t first) {
 
 /// 2^x for x <= 0 with a relative error under 8e-5 (minimax polynomial), a twentieth of what
 /// rounding to bfloat16 adds; below the range of float it is 0.
-[[gnu::always_inline]] inline F coarsePowerOfTwo(F x) {
-  const F part = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // in [0, 1)
-  F power = Simd::set(0.07802452F);
-  power = Simd::fma(power, part, Simd::set(0.22606716F));
-  power = Simd::fma(power, part, Simd::set(0.69583354F));
-  power = Simd::fma(power, part, Simd::set(0.99992522F));
+[[gnu::always_inline]] inline Float coarsePowerOfTwo(Float x) {
+  const Float part = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // in [0, 1)
+  Float power = Simd::broadcast(0.07802452F);
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.22606716F));
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.69583354F));
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.99992522F));
   return _mm512_scalef_ps(power, x);  // times 2^floor(x)
 }
 

@@ -158,14 +158,14 @@ inline const float* rowAbsmax(const WeightView& weight, std::int64_t row, float*
   return buffer;
 }
 
-inline Simd::Words loadChunk(const std::uint8_t* codes, std::int64_t chunk, std::int64_t cols) {
+inline Simd::Codes loadChunk(const std::uint8_t* codes, std::int64_t chunk, std::int64_t cols) {
   const std::int64_t firstByte = chunk * kChunkCodes / 2;
   const std::int64_t availableBytes = cols / 2 - firstByte;
   constexpr std::int64_t kChunkBytes = kChunkCodes / 2;
-  if (availableBytes >= kChunkBytes) return Simd::loadWords(codes + firstByte);
+  if (availableBytes >= kChunkBytes) return Simd::loadCodes(codes + firstByte);
   std::uint8_t buffer[kChunkBytes] = {};
   __builtin_memcpy(buffer, codes + firstByte, static_cast<unsigned long>(availableBytes));
-  return Simd::loadWords(buffer);
+  return Simd::loadCodes(buffer);
 }
 
 // One token: the absmax multiplies the sum of a chunk instead of each weight.
@@ -178,7 +178,7 @@ void nf4OneToken(const MatvecJob& job, std::int64_t row, const Nf4Row (&rows)[kR
   for (int r = 0; r < kRows; ++r) sums[r] = Simd::zero();
   for (std::int64_t chunk = 0; chunk < nChunks; ++chunk) {
     const float* const x = job.input + chunk * kChunkCodes;
-    Simd::Words words[kRows];
+    Simd::Codes words[kRows];
     Simd::Float chunkSums[kRows];
     for (int r = 0; r < kRows; ++r) {
       words[r] = loadChunk(rows[r].codes, chunk, cols);
@@ -189,7 +189,7 @@ void nf4OneToken(const MatvecJob& job, std::int64_t row, const Nf4Row (&rows)[kR
       const Simd::Float input = Simd::load(x + k * Simd::kLanes);
       for (int r = 0; r < kRows; ++r) {
         chunkSums[r] = Simd::multiplyAdd(Simd::lookUp(codebook, words[r]), input, chunkSums[r]);
-        words[r] = Simd::shiftRight4(words[r]);
+        words[r] = Simd::nextCodes(words[r]);
       }
     }
     for (int r = 0; r < kRows; ++r) {
@@ -210,7 +210,7 @@ void nf4Tokens(const MatvecJob& job, std::int64_t row, const Nf4Row (&rows)[kRow
   }
   for (std::int64_t chunk = 0; chunk < nChunks; ++chunk) {
     const float* const x = job.input + chunk * kChunkCodes;
-    Simd::Words words[kRows];
+    Simd::Codes words[kRows];
     Simd::Float scales[kRows];
     for (int r = 0; r < kRows; ++r) {
       words[r] = loadChunk(rows[r].codes, chunk, cols);
@@ -221,7 +221,7 @@ void nf4Tokens(const MatvecJob& job, std::int64_t row, const Nf4Row (&rows)[kRow
       Simd::Float w[kRows];
       for (int r = 0; r < kRows; ++r) {
         w[r] = Simd::multiply(Simd::lookUp(codebook, words[r]), scales[r]);
-        words[r] = Simd::shiftRight4(words[r]);
+        words[r] = Simd::nextCodes(words[r]);
       }
       for (int t = 0; t < kTokens; ++t) {
         const Simd::Float input = Simd::load(x + t * job.inputStride + k * Simd::kLanes);

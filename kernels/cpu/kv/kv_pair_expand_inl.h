@@ -2,7 +2,7 @@
 // Keys and values of tiles, exact or codes, as 16-bit numbers side by side in 32-bit words: what
 // kv_avx512_bf16.cpp multiplies, which is the only one to include this.
 
-#include "kernels/cpu/kv/kv_narrow_product_impl.h"
+#include "kernels/cpu/kv/kv_narrow_product_inl.h"
 
 namespace longhand::kernels {
 namespace {
@@ -22,24 +22,24 @@ template <typename Rows>
 [[gnu::always_inline]] inline void pairRows(const typename Rows::Element* const* rows,
                                             std::int64_t headDim, std::uint32_t* words,
                                             std::int64_t wordStride, float* scales) {
-  F squares[4] = {Simd::zero(), Simd::zero(), Simd::zero(), Simd::zero()};
+  Float squares[4] = {Simd::zero(), Simd::zero(), Simd::zero(), Simd::zero()};
   for (std::int64_t c = 0; c < headDim; c += kLanes) {
     for (int r = 0; r < 4; ++r) {
-      const F numbers = loadUpTo<Rows>(rows[r] + c, headDim - c);
-      squares[r] = Simd::fma(numbers, numbers, squares[r]);
+      const Float numbers = loadUpTo<Rows>(rows[r] + c, headDim - c);
+      squares[r] = Simd::multiplyAdd(numbers, numbers, squares[r]);
     }
   }
   float sums[4];
-  Simd::reduceAdd4(squares[0], squares[1], squares[2], squares[3], sums);
+  Simd::sum4(squares[0], squares[1], squares[2], squares[3], sums);
   const __m128 lengths = _mm_sqrt_ps(_mm_add_ps(_mm_loadu_ps(sums), _mm_set1_ps(kTinySquare)));
   _mm_storeu_ps(scales, _mm_mul_ps(lengths, _mm_set1_ps(1.0F / kIntegerLength)));
   float inverses[4];
   _mm_storeu_ps(inverses, _mm_div_ps(_mm_set1_ps(kIntegerLength), lengths));
   for (int r = 0; r < 4; ++r) {
-    const F inverse = Simd::set(inverses[r]);
+    const Float inverse = Simd::broadcast(inverses[r]);
     std::uint32_t* to = words + r * wordStride;
     for (std::int64_t c = 0; c < headDim; c += kLanes) {
-      const F numbers = Simd::mul(loadUpTo<Rows>(rows[r] + c, headDim - c), inverse);
+      const Float numbers = Simd::multiply(loadUpTo<Rows>(rows[r] + c, headDim - c), inverse);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + c / 2),
                           _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(numbers)));
     }
@@ -64,16 +64,18 @@ void pairExactKeys(const KvTile& tile, const QueryBlock& block, std::uint32_t* w
 /// Length that no key of the page exceeds.
 template <int kNbits>
 float longestKey(const KvTile& tile, std::int64_t headDim) {
-  F squares = Simd::zero();
+  Float squares = Simd::zero();
   for (std::int64_t c = 0; c < headDim; c += kLanes) {
-    const F scale = loadUpTo<HalfRows>(tile.keyScales + c, headDim - c);
-    const F min = tile.keyMins != nullptr ? loadUpTo<HalfRows>(tile.keyMins + c, headDim - c)
-                                          : Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
-    const F max = Simd::fma(scale, Simd::set(static_cast<float>((1 << kNbits) - 1)), min);
-    const F most = Simd::max(Simd::abs(min), Simd::abs(max));
-    squares = Simd::fma(most, most, squares);
+    const Float scale = loadUpTo<HalfRows>(tile.keyScales + c, headDim - c);
+    const Float min = tile.keyMins != nullptr
+                          ? loadUpTo<HalfRows>(tile.keyMins + c, headDim - c)
+                          : Simd::multiply(scale, Simd::broadcast(symmetricMin(kNbits)));
+    const Float max =
+        Simd::multiplyAdd(scale, Simd::broadcast(static_cast<float>((1 << kNbits) - 1)), min);
+    const Float most = Simd::max(Simd::abs(min), Simd::abs(max));
+    squares = Simd::multiplyAdd(most, most, squares);
   }
-  return __builtin_sqrtf(Simd::reduceAdd(squares) + kTinySquare);
+  return __builtin_sqrtf(Simd::sum(squares) + kTinySquare);
 }
 
 /// The bytes of each word that hold codes 4s + kFirst and 4s + kFirst + 1 (page_layout.h), as the
@@ -96,25 +98,26 @@ PairKeys pairKeyCodes(const KvTile& tile, std::int64_t headDim, std::uint32_t* w
   constexpr int kMask = static_cast<int>(0x01010101U * (0x100U - (0x100U >> kNbits)));
   const std::int64_t depthStride = roundedUp(tile.nTokens, kRowUnit);
   const float length = longestKey<kNbits>(tile, headDim);
-  const F unit = Simd::set(kCodeLength / length);
+  const Float unit = Simd::broadcast(kCodeLength / length);
   for (std::int64_t t = 0; t < tile.nTokens; t += kLanes) {
-    Simd::store(tokenScales + t, Simd::set(length / kCodeLength));
+    Simd::store(tokenScales + t, Simd::broadcast(length / kCodeLength));
   }
   for (std::int64_t w = 0; w < tile.keyWords; ++w) {
     const std::int64_t first = w * kPerWord;
     const std::int64_t count = smaller(kPerWord, headDim - first);
-    const F scale = Simd::mul(loadUpTo<HalfRows>(tile.keyScales + first, count), unit);
-    const F min = tile.keyMins != nullptr
-                      ? Simd::mul(loadUpTo<HalfRows>(tile.keyMins + first, count), unit)
-                      : Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
+    const Float scale = Simd::multiply(loadUpTo<HalfRows>(tile.keyScales + first, count), unit);
+    const Float min = tile.keyMins != nullptr
+                          ? Simd::multiply(loadUpTo<HalfRows>(tile.keyMins + first, count), unit)
+                          : Simd::multiply(scale, Simd::broadcast(symmetricMin(kNbits)));
     // The product is rounded down; half a unit in the minimum makes up for it.
     std::uint32_t scales[kRowUnit / 2];
     std::uint32_t mins[kRowUnit / 2];
-    const F factor = Simd::set(static_cast<float>(1 << kNbits));
+    const Float factor = Simd::broadcast(static_cast<float>(1 << kNbits));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(scales),
-                        _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(Simd::mul(scale, factor))));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(mins),
-                        _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(Simd::add(min, Simd::set(0.5F)))));
+                        _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(Simd::multiply(scale, factor))));
+    _mm256_storeu_si256(
+        reinterpret_cast<__m256i*>(mins),
+        _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(Simd::add(min, Simd::broadcast(0.5F)))));
     const std::byte* codes = tile.keys + w * tile.groupSize * 4;
     for (std::int64_t t = 0; t < tile.nTokens; t += kLanes) {
       const Pairs row = Simd::loadWords(codes + t * 4);
@@ -165,8 +168,8 @@ void pairExactValues(const KvTile& tile, const QueryBlock& block, std::uint32_t*
     const bool isPair = t + 1 < tile.nTokens;
     for (std::int64_t c = 0; c < block.headDim; c += kLanes) {
       const std::int64_t n = block.headDim - c;
-      const F first = loadUpTo<Rows>(row + c, n);
-      const F second = isPair ? loadUpTo<Rows>(row + block.headDim + c, n) : Simd::zero();
+      const Float first = loadUpTo<Rows>(row + c, n);
+      const Float second = isPair ? loadUpTo<Rows>(row + block.headDim + c, n) : Simd::zero();
       storePairs(words + c, pairUp(first, second));
     }
     row += 2 * block.headDim;
@@ -177,7 +180,7 @@ void pairExactValues(const KvTile& tile, const QueryBlock& block, std::uint32_t*
 template <int kNbits>
 void pairValueCodes(const KvTile& tile, const QueryBlock& block, std::uint32_t* words) {
   constexpr int kPerWord = 32 / kNbits;
-  const F ascending = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Float ascending = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   for (std::int64_t t = 0; t < tile.nTokens; t += kPerWord) {
     const std::byte* codes = tile.values + t / kPerWord * block.headDim * 4;
     const std::int64_t count = smaller(kPerWord, tile.nTokens - t);
@@ -186,17 +189,18 @@ void pairValueCodes(const KvTile& tile, const QueryBlock& block, std::uint32_t* 
       float scales[kRowUnit];
       float mins[kRowUnit];
       const std::int64_t at = group * tile.groupSize + t;
-      const F scale = loadUpTo<HalfRows>(tile.valueScales + at, count);
+      const Float scale = loadUpTo<HalfRows>(tile.valueScales + at, count);
       Simd::store(scales, scale);
       Simd::store(mins, tile.valueMins != nullptr
                             ? loadUpTo<HalfRows>(tile.valueMins + at, count)
-                            : Simd::mul(scale, Simd::set(symmetricMin(kNbits))));
+                            : Simd::multiply(scale, Simd::broadcast(symmetricMin(kNbits))));
       // Up to 4 bits: what each code stands for, of the first token of a pair, then of the second.
       Pairs tables[kPerWord / 2];
       for (int pair = 0; pair < kPerWord / 2; ++pair) {
-        const F a = Simd::fma(ascending, Simd::set(scales[2 * pair]), Simd::set(mins[2 * pair]));
-        const F b =
-            Simd::fma(ascending, Simd::set(scales[2 * pair + 1]), Simd::set(mins[2 * pair + 1]));
+        const Float a = Simd::multiplyAdd(ascending, Simd::broadcast(scales[2 * pair]),
+                                          Simd::broadcast(mins[2 * pair]));
+        const Float b = Simd::multiplyAdd(ascending, Simd::broadcast(scales[2 * pair + 1]),
+                                          Simd::broadcast(mins[2 * pair + 1]));
         tables[pair] = reinterpret_cast<Pairs>(_mm512_cvtne2ps_pbh(b, a));
       }
       std::int64_t c = group * tile.valueGroupSize;
@@ -208,11 +212,12 @@ void pairValueCodes(const KvTile& tile, const QueryBlock& block, std::uint32_t* 
           if (2 * pair < count) {
             Pairs values;
             if constexpr (kNbits == 8) {
-              values =
-                  pairUp(Simd::fma(codeValue<8, 2 * pair>(row), Simd::set(scales[2 * pair]),
-                                   Simd::set(mins[2 * pair])),
-                         Simd::fma(codeValue<8, 2 * pair + 1>(row), Simd::set(scales[2 * pair + 1]),
-                                   Simd::set(mins[2 * pair + 1])));
+              values = pairUp(
+                  Simd::multiplyAdd(codeValue<8, 2 * pair>(row), Simd::broadcast(scales[2 * pair]),
+                                    Simd::broadcast(mins[2 * pair])),
+                  Simd::multiplyAdd(codeValue<8, 2 * pair + 1>(row),
+                                    Simd::broadcast(scales[2 * pair + 1]),
+                                    Simd::broadcast(mins[2 * pair + 1])));
             } else {
               const Pairs shifted = _mm512_srli_epi32(row, pair / 2 * kNbits);
               const Pairs index =

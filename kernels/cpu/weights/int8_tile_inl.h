@@ -1,13 +1,13 @@
 #pragma once
 // Panels of weight bytes times many tokens: see int8_kernels.h for formats and formula.
-// Included after int8_tile_simd_<set>.h: see cpu_kernels.h.
+// Included after simd_<set>.h and int8_tile_simd_<set>.h: see cpu_kernels.h.
 
 #include "kernels/cpu/weights/int8_kernels.h"
 
 namespace longhand::kernels {
 namespace {
 
-inline constexpr std::int64_t kInt8PanelRows = Int8Simd::kRowVectors * Int8Simd::kLanes;
+inline constexpr std::int64_t kInt8PanelRows = Int8Simd::kRowVectors * Simd::kLanes;
 inline constexpr std::int64_t kBlockQuads = kNf4BlockSize / kInt8Quad;
 
 // --- Input ---------------------------------------------------------------------------------------
@@ -47,16 +47,16 @@ void expandRows(const Int8ExpandJob& job, std::uint8_t* weights, const Expand& e
   constexpr int kSteps = kWordsPerBlock / kWords;  // in a block
   constexpr std::int64_t kStepBytes = kWords * std::int64_t{sizeof(std::int32_t)};
   for (std::int64_t v = 0; v < Int8Simd::kRowVectors; ++v) {
-    const std::uint8_t* rows[Int8Simd::kLanes];
-    for (std::int64_t lane = 0; lane < Int8Simd::kLanes; ++lane) {
-      const std::int64_t row = v * Int8Simd::kLanes + lane;
+    const std::uint8_t* rows[Simd::kLanes];
+    for (std::int64_t lane = 0; lane < Simd::kLanes; ++lane) {
+      const std::int64_t row = v * Simd::kLanes + lane;
       rows[lane] = job.codes + (row < job.nRows ? row : job.nRows - 1) * job.rowBytes;
     }
-    std::uint8_t* output = weights + v * Int8Simd::kLanes * kInt8Quad;
+    std::uint8_t* output = weights + v * Simd::kLanes * kInt8Quad;
     for (std::int64_t step = 0; step < job.nBlocks * kSteps; ++step) {
       Int8Simd::Words words[kWords];
       Int8Simd::loadTransposed(rows, words);
-      for (std::int64_t lane = 0; lane < Int8Simd::kLanes; ++lane) rows[lane] += kStepBytes;
+      for (std::int64_t lane = 0; lane < Simd::kLanes; ++lane) rows[lane] += kStepBytes;
       expandWords(words, output);
       output += kBlockQuads / kSteps * kQuadBytes;
     }
@@ -94,21 +94,21 @@ inline void expandInt8Panel(const Int8ExpandJob& job, std::uint8_t* weights) {
 template <int kTokens, bool kIsWhole>
 void multiplyInt8Group(const Int8PanelJob& job, std::int64_t token) {
   constexpr int kVectors = Int8Simd::kRowVectors;
-  constexpr std::int64_t kLanes = Int8Simd::kLanes;
+  constexpr std::int64_t kLanes = Simd::kLanes;
   float* const output = job.output + token * job.outputStride;
   // Rows of vector v that exist.
   const auto lanesOf = [&job](int v) {
     const std::int64_t left = job.nRows - v * kLanes;
     return left < 0 ? 0 : left < kLanes ? left : kLanes;
   };
-  Int8Simd::Float sums[kTokens][kVectors];
+  Simd::Float sums[kTokens][kVectors];
   for (int t = 0; t < kTokens; ++t) {
     const float* const row = output + t * job.outputStride;
     for (int v = 0; v < kVectors; ++v) {
       if (!job.accumulate) {
-        sums[t][v] = Int8Simd::zero();
+        sums[t][v] = Simd::zero();
       } else if constexpr (kIsWhole) {
-        sums[t][v] = Int8Simd::load(row + v * kLanes);
+        sums[t][v] = Simd::load(row + v * kLanes);
       } else {
         sums[t][v] = Int8Simd::loadFirst(row + v * kLanes, lanesOf(v));
       }
@@ -140,11 +140,11 @@ void multiplyInt8Group(const Int8PanelJob& job, std::int64_t token) {
       }
     }
     for (int v = 0; v < kVectors; ++v) {
-      const Int8Simd::Float weightScale = Int8Simd::load(weightScales + v * kLanes);
+      const Simd::Float weightScale = Simd::load(weightScales + v * kLanes);
       for (int t = 0; t < kTokens; ++t) {
-        const Int8Simd::Float scale =
-            Int8Simd::multiply(weightScale, Int8Simd::broadcast(input.scales[at + t]));
-        sums[t][v] = Int8Simd::multiplyAdd(Int8Simd::toFloat(dots[t][v]), scale, sums[t][v]);
+        const Simd::Float scale =
+            Simd::multiply(weightScale, Simd::broadcast(input.scales[at + t]));
+        sums[t][v] = Simd::multiplyAdd(Int8Simd::toFloat(dots[t][v]), scale, sums[t][v]);
       }
     }
     weightScales += kInt8PanelRows;
@@ -157,7 +157,7 @@ void multiplyInt8Group(const Int8PanelJob& job, std::int64_t token) {
     float* const row = output + t * job.outputStride;
     for (int v = 0; v < kVectors; ++v) {
       if constexpr (kIsWhole) {
-        Int8Simd::store(row + v * kLanes, sums[t][v]);
+        Simd::store(row + v * kLanes, sums[t][v]);
       } else {
         Int8Simd::storeFirst(row + v * kLanes, sums[t][v], lanesOf(v));
       }

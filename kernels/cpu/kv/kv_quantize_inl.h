@@ -2,12 +2,12 @@
 // Min-max quantization of whole pages: the operations of quantizer.cpp in the same order, many
 // groups or values at a time, so that every bit agrees.
 
-#include "kernels/cpu/kv/kv_common_impl.h"
+#include "kernels/cpu/kv/kv_common_inl.h"
 
 namespace longhand::kernels {
 namespace {
 
-inline F roundToHalf(F value) {
+inline Float roundToHalf(Float value) {
   std::uint16_t halves[kLanes];
   Simd::storeHalf(halves, value);
   return Simd::loadHalf(halves);
@@ -17,13 +17,13 @@ inline F roundToHalf(F value) {
 template <typename Rows>
 void roundRows(const std::byte* memory, std::int64_t nTokens, std::int64_t headDim,
                std::int64_t rowFloats, float* rows) {
-  const F most = Simd::set(65504.0F);
-  const F least = Simd::set(-65504.0F);
+  const Float most = Simd::broadcast(65504.0F);
+  const Float least = Simd::broadcast(-65504.0F);
   const auto* source = rowsOf<Rows>(memory);
   for (std::int64_t t = 0; t < nTokens; ++t) {
     for (std::int64_t c = 0; c < rowFloats; c += kLanes) {
       const std::int64_t n = headDim - c;
-      F value = n > 0 ? loadUpTo<Rows>(source + c, n) : Simd::zero();
+      Float value = n > 0 ? loadUpTo<Rows>(source + c, n) : Simd::zero();
       if constexpr (sizeof(typename Rows::Element) == sizeof(float)) value = roundToHalf(value);
       Simd::store(rows + c, Simd::min(most, Simd::max(least, value)));  // NaN stays NaN
     }
@@ -54,13 +54,13 @@ struct CodeRange {
         isSymmetric(symmetric) {}
 };
 
-inline F encode(const CodeRange& range, F values, F scale, F min) {
-  const F isUsable = scale;
-  const F divisor = Simd::selectPositive(isUsable, scale, Simd::set(1.0F));
-  F position = Simd::round(Simd::div(Simd::sub(values, min), divisor));
-  if (range.isSymmetric) position = Simd::add(position, Simd::set(range.offset));
+inline Float encode(const CodeRange& range, Float values, Float scale, Float min) {
+  const Float isUsable = scale;
+  const Float divisor = Simd::selectPositive(isUsable, scale, Simd::broadcast(1.0F));
+  Float position = Simd::round(Simd::divide(Simd::subtract(values, min), divisor));
+  if (range.isSymmetric) position = Simd::add(position, Simd::broadcast(range.offset));
   // Constant second: NaN becomes code 0, as in the scalar code.
-  position = Simd::min(Simd::max(position, Simd::zero()), Simd::set(range.largest));
+  position = Simd::min(Simd::max(position, Simd::zero()), Simd::broadcast(range.largest));
   return Simd::selectPositive(isUsable, position, Simd::zero());
 }
 
@@ -69,17 +69,17 @@ void quantizeKeys(const float* rows, std::int64_t nTokens, std::int64_t rowFloat
                   std::uint16_t* mins) {
   const CodeRange range(nbits, isSymmetric);
   for (std::int64_t c = 0; c < rowFloats; c += kLanes) {
-    F low = Simd::load(rows + c);
-    F high = low;
+    Float low = Simd::load(rows + c);
+    Float high = low;
     for (std::int64_t t = 1; t < nTokens; ++t) {
-      const F value = Simd::load(rows + t * rowFloats + c);
+      const Float value = Simd::load(rows + t * rowFloats + c);
       low = Simd::min(low, value);
       high = Simd::max(high, value);
     }
-    const F extent =
-        isSymmetric ? Simd::max(Simd::abs(low), Simd::abs(high)) : Simd::sub(high, low);
-    const F scale = roundToHalf(Simd::div(extent, Simd::set(range.divisor)));
-    const F min = isSymmetric ? Simd::zero() : Simd::add(low, Simd::zero());  // -0 becomes 0
+    const Float extent =
+        isSymmetric ? Simd::max(Simd::abs(low), Simd::abs(high)) : Simd::subtract(high, low);
+    const Float scale = roundToHalf(Simd::divide(extent, Simd::broadcast(range.divisor)));
+    const Float min = isSymmetric ? Simd::zero() : Simd::add(low, Simd::zero());  // -0 becomes 0
     Simd::storeHalf(scales + c, scale);
     if (mins != nullptr) Simd::storeHalf(mins + c, min);
     for (std::int64_t t = 0; t < nTokens; ++t) {
@@ -98,19 +98,19 @@ void quantizeValues(const float* rows, std::int64_t nTokens, std::int64_t rowFlo
     const std::int64_t end = smaller(first + valueGroupSize, headDim);
     for (std::int64_t t = 0; t < nTokens; ++t) {
       const float* row = rows + t * rowFloats;
-      F low = Simd::set(row[first]);
-      F high = low;
+      Float low = Simd::broadcast(row[first]);
+      Float high = low;
       for (std::int64_t c = first; c < end; c += kLanes) {
-        const F value = Simd::load(row + c);  // padded rows: reading on is safe
+        const Float value = Simd::load(row + c);  // padded rows: reading on is safe
         low = Simd::min(low, Simd::keepFirst(value, end - c, row[first]));
         high = Simd::max(high, Simd::keepFirst(value, end - c, row[first]));
       }
-      const F lowest = Simd::set(Simd::reduceMin(low));
-      const F highest = Simd::set(Simd::reduceMax(high));
-      const F extent = isSymmetric ? Simd::max(Simd::abs(lowest), Simd::abs(highest))
-                                   : Simd::sub(highest, lowest);
-      const F scale = roundToHalf(Simd::div(extent, Simd::set(range.divisor)));
-      const F min = isSymmetric ? Simd::zero() : Simd::add(lowest, Simd::zero());
+      const Float lowest = Simd::broadcast(Simd::smallest(low));
+      const Float highest = Simd::broadcast(Simd::largest(high));
+      const Float extent = isSymmetric ? Simd::max(Simd::abs(lowest), Simd::abs(highest))
+                                       : Simd::subtract(highest, lowest);
+      const Float scale = roundToHalf(Simd::divide(extent, Simd::broadcast(range.divisor)));
+      const Float min = isSymmetric ? Simd::zero() : Simd::add(lowest, Simd::zero());
       std::uint16_t halves[kLanes];
       Simd::storeHalf(halves, scale);
       scales[group * nTokens + t] = halves[0];

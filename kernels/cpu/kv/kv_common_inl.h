@@ -1,5 +1,5 @@
 #pragma once
-// Pieces shared by the decode and prefill loops. Included after a kv_simd_*.h, in one file per
+// Pieces shared by the decode and prefill loops. Included after simd_<set>.h, in one file per
 // instruction set; everything has internal linkage.
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 namespace longhand::kernels {
 namespace {
 
-using F = Simd::F;
-using U = Simd::U;
+using Float = Simd::Float;
+using Words = Simd::Words;
 constexpr std::int64_t kLanes = Simd::kLanes;
 
 constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
@@ -43,7 +43,7 @@ constexpr int codeShift(int nbits, int i) { return 8 * (i % 4) + nbits * (i / 4)
 /// Code i of each word, times 2^codeShift: masking in place saves the shift, and the power of two
 /// is folded into the scale. Only the code that ends at the sign bit is shifted down.
 template <int kNbits, int i>
-[[gnu::always_inline]] inline F codeInPlace(U words) {
+[[gnu::always_inline]] inline Float codeInPlace(Words words) {
   constexpr int kShift = codeShift(kNbits, i);
   if constexpr (kShift + kNbits == 32) {
     return Simd::toFloat(Simd::template shiftRight<kShift>(words));
@@ -54,7 +54,7 @@ template <int kNbits, int i>
 
 /// Code i of each word, in [0, 2^kNbits).
 template <int kNbits, int i>
-[[gnu::always_inline]] inline F codeValue(U words) {
+[[gnu::always_inline]] inline Float codeValue(Words words) {
   constexpr int kShift = codeShift(kNbits, i);
   if constexpr (kShift + kNbits == 32) {
     return Simd::toFloat(Simd::template shiftRight<kShift>(words));
@@ -91,18 +91,18 @@ constexpr float symmetricMin(int nbits) { return -static_cast<float>(1 << (nbits
 
 struct HalfRows {
   using Element = std::uint16_t;
-  static F load(const Element* p) { return Simd::loadHalf(p); }
-  static F loadPartial(const Element* p, std::int64_t n) { return Simd::loadHalfPartial(p, n); }
+  static Float load(const Element* p) { return Simd::loadHalf(p); }
+  static Float loadPartial(const Element* p, std::int64_t n) { return Simd::loadHalfPartial(p, n); }
 };
 struct FloatRows {
   using Element = float;
-  static F load(const Element* p) { return Simd::load(p); }
-  static F loadPartial(const Element* p, std::int64_t n) { return Simd::loadPartial(p, n); }
+  static Float load(const Element* p) { return Simd::load(p); }
+  static Float loadPartial(const Element* p, std::int64_t n) { return Simd::loadPartial(p, n); }
 };
 
 /// Lanes [0, n) of p where n < kLanes, else a whole vector; never reads past the row.
 template <typename Rows>
-[[gnu::always_inline]] inline F loadUpTo(const typename Rows::Element* p, std::int64_t n) {
+[[gnu::always_inline]] inline Float loadUpTo(const typename Rows::Element* p, std::int64_t n) {
   return n >= kLanes ? Rows::load(p) : Rows::loadPartial(p, n);
 }
 
@@ -115,24 +115,24 @@ const typename Rows::Element* rowsOf(const std::byte* memory) {
 
 /// 2^x for x <= 0; 0 below -126, NaN stays NaN. The polynomial (degree 6, interpolated at Chebyshev
 /// points of [-0.5, 0.5]) is within 2e-8; with rounding the relative error is under 2e-7.
-inline F powerOfTwo(F x) {
-  const F bounded = Simd::max(Simd::set(-126.0F), x);
-  const F whole = Simd::round(bounded);
-  const F part = Simd::sub(bounded, whole);
-  F power = Simd::set(0.00015461444854736328F);
-  power = Simd::fma(power, part, Simd::set(0.0013400427997112274F));
-  power = Simd::fma(power, part, Simd::set(0.009618056938052177F));
-  power = Simd::fma(power, part, Simd::set(0.05550327152013779F));
-  power = Simd::fma(power, part, Simd::set(0.24022650718688965F));
-  power = Simd::fma(power, part, Simd::set(0.6931471824645996F));
-  power = Simd::fma(power, part, Simd::set(1.0F));
-  const F result = Simd::scaleByPower(power, whole);
-  return Simd::selectPositive(Simd::sub(Simd::set(-126.0F), x), Simd::zero(), result);
+inline Float powerOfTwo(Float x) {
+  const Float bounded = Simd::max(Simd::broadcast(-126.0F), x);
+  const Float whole = Simd::round(bounded);
+  const Float part = Simd::subtract(bounded, whole);
+  Float power = Simd::broadcast(0.00015461444854736328F);
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.0013400427997112274F));
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.009618056938052177F));
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.05550327152013779F));
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.24022650718688965F));
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(0.6931471824645996F));
+  power = Simd::multiplyAdd(power, part, Simd::broadcast(1.0F));
+  const Float result = Simd::scaleByPowerOf2(power, whole);
+  return Simd::selectPositive(Simd::subtract(Simd::broadcast(-126.0F), x), Simd::zero(), result);
 }
 
 inline float powerOfTwo(float x) {
   float lanes[kLanes];
-  Simd::store(lanes, powerOfTwo(Simd::set(x)));
+  Simd::store(lanes, powerOfTwo(Simd::broadcast(x)));
   return lanes[0];
 }
 
@@ -148,7 +148,7 @@ inline void exp2InPlace(float* values, std::int64_t count) {
 
 inline void scaleRow(float* row, std::int64_t rowFloats, float factor) {
   for (std::int64_t c = 0; c < rowFloats; c += kLanes) {
-    Simd::store(row + c, Simd::mul(Simd::load(row + c), Simd::set(factor)));
+    Simd::store(row + c, Simd::multiply(Simd::load(row + c), Simd::broadcast(factor)));
   }
 }
 

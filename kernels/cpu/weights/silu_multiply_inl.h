@@ -11,7 +11,7 @@ namespace {
 // beyond, the value at the nearer end. x = n ln 2 + r, |r| <= ln 2 / 2; e^r is its Taylor
 // polynomial of degree 7, whose remainder 0.3466^8 / 8! = 5e-9 is a tenth of float's epsilon.
 inline Simd::Float exponential(Simd::Float x) {
-  x = Simd::clamp(x, Simd::broadcast(-87.3F), Simd::broadcast(88.3F));
+  x = Simd::min(Simd::broadcast(88.3F), Simd::max(Simd::broadcast(-87.3F), x));  // NaN stays NaN
   // Adding and taking away 1.5 * 2^23 rounds to a whole number.
   const Simd::Float rounder = Simd::broadcast(0x1.8p23F);
   const Simd::Float log2e = Simd::broadcast(0x1.715476p0F);

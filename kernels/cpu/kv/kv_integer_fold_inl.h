@@ -1,10 +1,10 @@
 #pragma once
-// Queries and probabilities times scales, rounded to integers, for kv_decode_vnni_impl.h, where the
+// Queries and probabilities times scales, rounded to integers, for kv_decode_vnni_inl.h, where the
 // formulas and their error stand.
 
 #include <span>
 
-#include "kernels/cpu/kv/kv_decode_impl.h"
+#include "kernels/cpu/kv/kv_decode_inl.h"
 
 namespace longhand::kernels {
 namespace {
@@ -35,22 +35,23 @@ struct FoldedRows {
 
 /// Lane q of the result: all lanes of rows[q] joined by `join`. Few shuffles for 4 or 8 queries.
 template <int kQueries, typename Join>
-[[gnu::always_inline]] inline F joinLanes(const F (&rows)[kQueries], const Join& join) {
-  const auto joinFour = [&](F a, F b, F c, F d) {  // each 128-bit lane: its part of the four
-    const F ab = join(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-    const F cd = join(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+[[gnu::always_inline]] inline Float joinLanes(const Float (&rows)[kQueries], const Join& join) {
+  const auto joinFour = [&](Float a, Float b, Float c,
+                            Float d) {  // each 128-bit lane: its part of the four
+    const Float ab = join(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    const Float cd = join(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
     return join(_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))),
                 _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))));
   };
   if constexpr (kQueries == 8) {
-    const F first = joinFour(rows[0], rows[1], rows[2], rows[3]);
-    const F second = joinFour(rows[4], rows[5], rows[6], rows[7]);
-    const F pairs =
+    const Float first = joinFour(rows[0], rows[1], rows[2], rows[3]);
+    const Float second = joinFour(rows[4], rows[5], rows[6], rows[7]);
+    const Float pairs =
         join(_mm512_shuffle_f32x4(first, second, 0x44), _mm512_shuffle_f32x4(first, second, 0xee));
-    const F all = join(pairs, _mm512_shuffle_f32x4(pairs, pairs, 0xb1));
+    const Float all = join(pairs, _mm512_shuffle_f32x4(pairs, pairs, 0xb1));
     return _mm512_shuffle_f32x4(all, all, 0x88);
   } else {
-    F lanes;
+    Float lanes;
     if constexpr (kQueries == 4) {
       lanes = joinFour(rows[0], rows[1], rows[2], rows[3]);
     } else if constexpr (kQueries == 2) {
@@ -58,18 +59,18 @@ template <int kQueries, typename Join>
     } else {
       lanes = joinFour(rows[0], rows[0], rows[0], rows[0]);
     }
-    const F pairs = join(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0x4e));
+    const Float pairs = join(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0x4e));
     return join(pairs, _mm512_shuffle_f32x4(pairs, pairs, 0xb1));
   }
 }
 
 template <int kQueries>
-[[gnu::always_inline]] inline F sumLanes(const F (&rows)[kQueries]) {
-  return joinLanes(rows, [](F a, F b) { return _mm512_add_ps(a, b); });
+[[gnu::always_inline]] inline Float sumLanes(const Float (&rows)[kQueries]) {
+  return joinLanes(rows, [](Float a, Float b) { return _mm512_add_ps(a, b); });
 }
 template <int kQueries>
-[[gnu::always_inline]] inline F largestOfLanes(const F (&rows)[kQueries]) {
-  return joinLanes(rows, [](F a, F b) { return _mm512_max_ps(a, b); });
+[[gnu::always_inline]] inline Float largestOfLanes(const Float (&rows)[kQueries]) {
+  return joinLanes(rows, [](Float a, Float b) { return _mm512_max_ps(a, b); });
 }
 
 // --- Folding: numbers times scales become integers ---------------------------------------------
@@ -87,28 +88,28 @@ struct Scaled {
 
 /// Largest |number * scale| of each lane, and the sum of number * (min + middle * scale).
 template <int kNbits, int kQueries>
-[[gnu::always_inline]] inline void measure(const Scaled from, F (&allTops)[kQueries],
-                                           F (&allConstants)[kQueries]) {
-  F tops[kQueries];
-  F constants[kQueries];
+[[gnu::always_inline]] inline void measure(const Scaled from, Float (&allTops)[kQueries],
+                                           Float (&allConstants)[kQueries]) {
+  Float tops[kQueries];
+  Float constants[kQueries];
   unrolled<kQueries>([&](auto q) {
     tops[q] = allTops[q];
     constants[q] = allConstants[q];
   });
   for (std::int64_t i = 0; i < from.count; i += kLanes) {
-    const F scale = loadUpTo<HalfRows>(from.scales + i, from.nValid - i);
+    const Float scale = loadUpTo<HalfRows>(from.scales + i, from.nValid - i);
     prefetch(from.scales + i, from.aheadBytes);
-    F min = Simd::mul(scale, Simd::set(symmetricMin(kNbits)));
+    Float min = Simd::multiply(scale, Simd::broadcast(symmetricMin(kNbits)));
     if (from.mins != nullptr) {
       min = loadUpTo<HalfRows>(from.mins + i, from.nValid - i);
       prefetch(from.mins + i, from.aheadBytes);
     }
-    const F middle = Simd::fma(scale, Simd::set(kMiddle<kNbits>), min);
+    const Float middle = Simd::multiplyAdd(scale, Simd::broadcast(kMiddle<kNbits>), min);
     unrolled<kQueries>([&](auto q) {
-      const F number = Simd::load(from.numbers + q * from.stride + i);
+      const Float number = Simd::load(from.numbers + q * from.stride + i);
       constexpr int kLargestMagnitude = 0x0b;  // of two operands, without its sign
-      tops[q] = _mm512_range_ps(Simd::mul(number, scale), tops[q], kLargestMagnitude);
-      constants[q] = Simd::fma(number, middle, constants[q]);
+      tops[q] = _mm512_range_ps(Simd::multiply(number, scale), tops[q], kLargestMagnitude);
+      constants[q] = Simd::multiplyAdd(number, middle, constants[q]);
     });
   }
   unrolled<kQueries>([&](auto q) {
@@ -124,22 +125,22 @@ constexpr std::uint32_t kRoundingMagicBits = 0x4b400000U;
 /// number * scale * inverse, rounded: bytes from rows.low[q][first] on (and high), and added to
 /// totals[q] together with kRoundingMagicBits.
 template <int kNbits, int kQueries, typename Rows>
-[[gnu::always_inline]] inline void roundTo(const Scaled from, const F (&inverses)[kQueries],
-                                           std::int64_t first, U (&allTotals)[kQueries],
+[[gnu::always_inline]] inline void roundTo(const Scaled from, const Float (&inverses)[kQueries],
+                                           std::int64_t first, Words (&allTotals)[kQueries],
                                            Rows& rows) {
-  U totals[kQueries];
+  Words totals[kQueries];
   unrolled<kQueries>([&](auto q) { totals[q] = allTotals[q]; });
-  const F magic = Simd::set(kRoundingMagic);
+  const Float magic = Simd::broadcast(kRoundingMagic);
   for (std::int64_t i = 0; i < from.count; i += kLanes) {
-    const F scale = loadUpTo<HalfRows>(from.scales + i, from.nValid - i);
+    const Float scale = loadUpTo<HalfRows>(from.scales + i, from.nValid - i);
     unrolled<kQueries>([&](auto q) {
-      const F product = Simd::mul(Simd::load(from.numbers + q * from.stride + i), scale);
-      const U integer = _mm512_castps_si512(Simd::fma(product, inverses[q], magic));
+      const Float product = Simd::multiply(Simd::load(from.numbers + q * from.stride + i), scale);
+      const Words integer = _mm512_castps_si512(Simd::multiplyAdd(product, inverses[q], magic));
       totals[q] = _mm512_add_epi32(totals[q], integer);
       _mm_store_si128(reinterpret_cast<__m128i*>(rows.low[q] + first + i),
                       _mm512_cvtepi32_epi8(integer));
       if constexpr (kIntegerBytes<kNbits> == 2) {  // integer = 256 high + low, both signed
-        const U high = _mm512_srli_epi32(_mm512_add_epi32(integer, _mm512_set1_epi32(128)), 8);
+        const Words high = _mm512_srli_epi32(_mm512_add_epi32(integer, _mm512_set1_epi32(128)), 8);
         _mm_store_si128(reinterpret_cast<__m128i*>(rows.high[q] + first + i),
                         _mm512_cvtepi32_epi8(high));
       }
@@ -153,19 +154,19 @@ template <int kNbits, int kQueries, typename Rows>
 template <int kNbits, int kQueries, typename Part, typename Rows>
 [[gnu::always_inline]] inline void foldToIntegers(std::int64_t nParts, const Part& part,
                                                   float largest, Rows& rows) {
-  F tops[kQueries];
-  F constants[kQueries];
+  Float tops[kQueries];
+  Float constants[kQueries];
   unrolled<kQueries>([&](auto q) { tops[q] = constants[q] = Simd::zero(); });
   for (std::int64_t i = 0; i < nParts; ++i) measure<kNbits, kQueries>(part(i), tops, constants);
   alignas(64) float inverse[kLanes];
-  const F top = largestOfLanes(tops);
-  const __mmask16 isLarge = _mm512_cmp_ps_mask(top, Simd::set(kSmallestTop), _CMP_GT_OQ);
-  Simd::store(inverse, _mm512_maskz_div_ps(isLarge, Simd::set(largest), top));
-  Simd::store(rows.step, Simd::mul(top, Simd::set(1.0F / largest)));
-  F inverses[kQueries];
-  U totals[kQueries];
+  const Float top = largestOfLanes(tops);
+  const __mmask16 isLarge = _mm512_cmp_ps_mask(top, Simd::broadcast(kSmallestTop), _CMP_GT_OQ);
+  Simd::store(inverse, _mm512_maskz_div_ps(isLarge, Simd::broadcast(largest), top));
+  Simd::store(rows.step, Simd::multiply(top, Simd::broadcast(1.0F / largest)));
+  Float inverses[kQueries];
+  Words totals[kQueries];
   unrolled<kQueries>([&](auto q) {
-    inverses[q] = Simd::set(inverse[q]);
+    inverses[q] = Simd::broadcast(inverse[q]);
     totals[q] = _mm512_setzero_si512();
   });
   std::int64_t first = 0;
@@ -176,9 +177,9 @@ template <int kNbits, int kQueries, typename Part, typename Rows>
   }
   const auto magics = static_cast<std::uint32_t>(first / kLanes) * kRoundingMagicBits;  // wraps
   unrolled<kQueries>([&](auto q) {
-    const U total = _mm512_sub_epi32(totals[q], _mm512_set1_epi32(static_cast<int>(magics)));
-    constants[q] = Simd::fma(_mm512_cvtepi32_ps(total), Simd::set(-kMiddle<kNbits> * rows.step[q]),
-                             constants[q]);
+    const Words total = _mm512_sub_epi32(totals[q], _mm512_set1_epi32(static_cast<int>(magics)));
+    constants[q] = Simd::multiplyAdd(
+        _mm512_cvtepi32_ps(total), Simd::broadcast(-kMiddle<kNbits> * rows.step[q]), constants[q]);
   });
   Simd::store(rows.constant, sumLanes(constants));
 }

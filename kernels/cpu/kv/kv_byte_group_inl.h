@@ -2,7 +2,7 @@
 // Attention of many queries to pages of up to 4 bits by products of bytes (vpdpbusd), at twice the
 // rate of 16-bit numbers. Included by kv_avx512_bf16.cpp only.
 //
-// As in kv_decode_vnni_impl.h, which derives the error, scales become part of queries and
+// As in kv_decode_vnni_inl.h, which derives the error, scales become part of queries and
 // probabilities, which are rounded to bytes; codes are bytes already. With m the middle of the
 // codes:
 //   score  = sum_c q'_c (code_c - m) + sum_c q_c (min_c + m scale_c)     q'_c = q_c scale_c
@@ -15,7 +15,7 @@
 #include <limits>
 #include <span>
 
-#include "kernels/cpu/kv/kv_narrow_product_impl.h"
+#include "kernels/cpu/kv/kv_narrow_product_inl.h"
 
 namespace longhand::kernels {
 namespace {
@@ -58,7 +58,7 @@ void spreadCodes(const std::byte* words, std::int64_t nColumns, std::int64_t nQu
       _mm512_broadcast_i32x4(_mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15));
   for (std::int64_t first = 0; first < nQuads; first += kPlanes) {
     for (std::int64_t column = 0; column < nColumns; column += kLanes) {
-      U row = Simd::loadWords(words + column * 4);
+      Words row = Simd::loadWords(words + column * 4);
       if constexpr (kSwaps) row = _mm512_shuffle_epi8(row, order);
       unrolled<kPlanes>([&](auto plane) {
         if (first + plane < nQuads) {
@@ -90,35 +90,35 @@ struct KeyNumbers {
   float middleUnit;
 };
 
-inline void storeHalfWords(std::uint32_t* words, std::int64_t first, F numbers) {
+inline void storeHalfWords(std::uint32_t* words, std::int64_t first, Float numbers) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + first / 2),
                       _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(numbers)));
 }
 
 inline void readKeyNumbers(const KvTile& tile, std::int64_t headDim, KeyNumbers& numbers) {
-  const F middle = Simd::set(middleOfCodes(tile.keyNbits));
-  F scales[kMaxHeadDim / kLanes];
-  F middles[kMaxHeadDim / kLanes];
-  F top = Simd::set(kTinyScale);
-  F squares = Simd::zero();
+  const Float middle = Simd::broadcast(middleOfCodes(tile.keyNbits));
+  Float scales[kMaxHeadDim / kLanes];
+  Float middles[kMaxHeadDim / kLanes];
+  Float top = Simd::broadcast(kTinyScale);
+  Float squares = Simd::zero();
   for (std::int64_t c = 0; c < headDim; c += kLanes) {
-    const F scale = Simd::loadHalf(tile.keyScales + c);
-    const F min = tile.keyMins != nullptr
-                      ? Simd::loadHalf(tile.keyMins + c)
-                      : Simd::mul(scale, Simd::set(symmetricMin(tile.keyNbits)));
+    const Float scale = Simd::loadHalf(tile.keyScales + c);
+    const Float min = tile.keyMins != nullptr
+                          ? Simd::loadHalf(tile.keyMins + c)
+                          : Simd::multiply(scale, Simd::broadcast(symmetricMin(tile.keyNbits)));
     scales[c / kLanes] = scale;
-    middles[c / kLanes] = Simd::fma(scale, middle, min);
+    middles[c / kLanes] = Simd::multiplyAdd(scale, middle, min);
     top = Simd::max(top, Simd::abs(scale));
-    squares = Simd::fma(middles[c / kLanes], middles[c / kLanes], squares);
+    squares = Simd::multiplyAdd(middles[c / kLanes], middles[c / kLanes], squares);
   }
   constexpr float kLargest = 32767.0F;
-  numbers.scaleUnit = Simd::reduceMax(top) / kLargest;
-  numbers.middleUnit = __builtin_sqrtf(Simd::reduceAdd(squares) + kTinySquare) / kIntegerLength;
+  numbers.scaleUnit = Simd::largest(top) / kLargest;
+  numbers.middleUnit = __builtin_sqrtf(Simd::sum(squares) + kTinySquare) / kIntegerLength;
   for (std::int64_t c = 0; c < headDim; c += kLanes) {
     storeHalfWords(numbers.scales, c,
-                   Simd::mul(scales[c / kLanes], Simd::set(1.0F / numbers.scaleUnit)));
+                   Simd::multiply(scales[c / kLanes], Simd::broadcast(1.0F / numbers.scaleUnit)));
     storeHalfWords(numbers.middles, c,
-                   Simd::mul(middles[c / kLanes], Simd::set(1.0F / numbers.middleUnit)));
+                   Simd::multiply(middles[c / kLanes], Simd::broadcast(1.0F / numbers.middleUnit)));
   }
 }
 
@@ -131,31 +131,31 @@ struct ValueNumbers {
 };
 
 inline void readValueNumbers(const KvGroup& group, std::int64_t valueGroup, ValueNumbers& numbers) {
-  F top = Simd::set(kTinyScale);
+  Float top = Simd::broadcast(kTinyScale);
   std::int64_t token = 0;
   for (std::int64_t i = 0; i < group.nTiles; ++i) {
     const KvTile& tile = group.tiles[i];
     const std::int64_t first = valueGroup * tile.groupSize;
     for (std::int64_t t = 0; t < tile.groupSize; t += kLanes) {
-      const F scale = Simd::loadHalf(tile.valueScales + first + t);
-      const F min = tile.valueMins != nullptr
-                        ? Simd::loadHalf(tile.valueMins + first + t)
-                        : Simd::mul(scale, Simd::set(symmetricMin(tile.valueNbits)));
+      const Float scale = Simd::loadHalf(tile.valueScales + first + t);
+      const Float min = tile.valueMins != nullptr
+                            ? Simd::loadHalf(tile.valueMins + first + t)
+                            : Simd::multiply(scale, Simd::broadcast(symmetricMin(tile.valueNbits)));
       Simd::store(numbers.weights + token, scale);
       Simd::store(numbers.middles + token,
-                  Simd::fma(scale, Simd::set(middleOfCodes(tile.valueNbits)), min));
+                  Simd::multiplyAdd(scale, Simd::broadcast(middleOfCodes(tile.valueNbits)), min));
       top = Simd::max(top, scale);
       token += kLanes;
     }
   }
   constexpr float kLargest = 255.0F;
-  numbers.unit = Simd::reduceMax(top) / kLargest;
+  numbers.unit = Simd::largest(top) / kLargest;
   const float even = 1.0F / numbers.unit;
   const float odd = 256.0F * even;
-  const F factors = _mm512_setr_ps(even, odd, even, odd, even, odd, even, odd, even, odd, even, odd,
-                                   even, odd, even, odd);
+  const Float factors = _mm512_setr_ps(even, odd, even, odd, even, odd, even, odd, even, odd, even,
+                                       odd, even, odd, even, odd);
   for (std::int64_t t = 0; t < token; t += kLanes) {
-    Simd::store(numbers.weights + t, Simd::mul(Simd::load(numbers.weights + t), factors));
+    Simd::store(numbers.weights + t, Simd::multiply(Simd::load(numbers.weights + t), factors));
   }
 }
 
@@ -175,7 +175,7 @@ inline void foldQueries(const KeyNumbers& page, int keyNbits, const std::uint32_
                         std::uint32_t* quads,  // [headDim / 4, kByteQueries]
                         PageScores& scores) {
   constexpr float kLargest = 127.0F;
-  const F middle = Simd::set(middleOfCodes(keyNbits));
+  const Float middle = Simd::broadcast(middleOfCodes(keyNbits));
   const __m512i ones = _mm512_set1_epi32(0x01010101);
   for (std::int64_t q = 0; q < nQueries; q += kLanes) {
     __m512i products[kMaxHeadDim / 2];  // query times scale over 2^15
@@ -196,8 +196,9 @@ inline void foldQueries(const KeyNumbers& page, int keyNbits, const std::uint32_
     tops = _mm512_max_epu16(_mm512_and_si512(tops, _mm512_set1_epi32(0xffff)),
                             _mm512_srli_epi32(tops, 16));
     // Over 2^15 what a product is multiplied with; products below 128 stay as they are.
-    const __m512i inverse = _mm512_cvttps_epi32(Simd::min(
-        Simd::div(Simd::set(kLargest * 0x1p15F), _mm512_cvtepi32_ps(tops)), Simd::set(32767.0F)));
+    const __m512i inverse = _mm512_cvttps_epi32(
+        Simd::min(Simd::divide(Simd::broadcast(kLargest * 0x1p15F), _mm512_cvtepi32_ps(tops)),
+                  Simd::broadcast(32767.0F)));
     const __m512i inverses = _mm512_or_si512(inverse, _mm512_slli_epi32(inverse, 16));
     __m512i totals = _mm512_setzero_si512();
     for (std::int64_t quad = 0; quad < headDim / 4; ++quad) {
@@ -208,14 +209,14 @@ inline void foldQueries(const KeyNumbers& page, int keyNbits, const std::uint32_
       _mm512_store_si512(quads + quad * kByteQueries + q, word);
       totals = _mm512_dpbusd_epi32(totals, ones, word);
     }
-    const F unit = Simd::load(queryUnits + q);
-    const F step = Simd::mul(
-        unit, Simd::div(Simd::set(page.scaleUnit * 0x1p30F), _mm512_cvtepi32_ps(inverse)));
-    const F rest = Simd::mul(Simd::mul(unit, Simd::set(page.middleUnit)),
-                             IntegerSums::toFloat(middles[0] + middles[1]));
+    const Float unit = Simd::load(queryUnits + q);
+    const Float step = Simd::multiply(
+        unit, Simd::divide(Simd::broadcast(page.scaleUnit * 0x1p30F), _mm512_cvtepi32_ps(inverse)));
+    const Float rest = Simd::multiply(Simd::multiply(unit, Simd::broadcast(page.middleUnit)),
+                                      IntegerSums::toFloat(middles[0] + middles[1]));
     Simd::store(scores.steps + q, step);
     Simd::store(scores.constants + q,
-                _mm512_fnmadd_ps(Simd::mul(step, middle), _mm512_cvtepi32_ps(totals), rest));
+                _mm512_fnmadd_ps(Simd::multiply(step, middle), _mm512_cvtepi32_ps(totals), rest));
   }
 }
 
@@ -232,16 +233,18 @@ struct ByteProbabilities {
 /// Four probabilities times weights, rounded to the bytes of a word. Adding 1.5 2^23 leaves a whole
 /// number in the lowest bits; odd ones come times 256, half a unit more, so that theirs stand in
 /// the second byte and need no shift.
-[[gnu::always_inline]] inline U roundProbabilities(const F (&probabilities)[4],
-                                                   const float* weights) {
+[[gnu::always_inline]] inline Words roundProbabilities(const Float (&probabilities)[4],
+                                                       const float* weights) {
   constexpr float kMagic = 0x1.8p23F;
   const auto round = [&](int i, float magic) {
     return _mm512_castps_si512(
-        Simd::fma(probabilities[i], Simd::set(weights[i]), Simd::set(magic)));
+        Simd::multiplyAdd(probabilities[i], Simd::broadcast(weights[i]), Simd::broadcast(magic)));
   };
   constexpr std::uint64_t kSecondBytes = 0x2222222222222222U;
-  const U lower = _mm512_mask_blend_epi8(kSecondBytes, round(0, kMagic), round(1, kMagic + 128.0F));
-  const U upper = _mm512_mask_blend_epi8(kSecondBytes, round(2, kMagic), round(3, kMagic + 128.0F));
+  const Words lower =
+      _mm512_mask_blend_epi8(kSecondBytes, round(0, kMagic), round(1, kMagic + 128.0F));
+  const Words upper =
+      _mm512_mask_blend_epi8(kSecondBytes, round(2, kMagic), round(3, kMagic + 128.0F));
   return _mm512_mask_blend_epi16(0xaaaaaaaaU, lower, _mm512_slli_epi32(upper, 16));
 }
 
@@ -255,38 +258,38 @@ void softmaxBytes(const QueryBlock& block, std::int64_t firstQuery, std::int64_t
   const __m512i ones = _mm512_set1_epi32(0x01010101);
   for (std::int64_t q = 0; q < nQueries; q += kLanes) {
     const std::int64_t query = firstQuery + q;
-    F groupTop = Simd::set(kMaskedScore);
+    Float groupTop = Simd::broadcast(kMaskedScore);
     for (const PageScores& page : pages) {
-      const F product = _mm512_cvtepi32_ps(_mm512_load_si512(page.tops + q));
-      groupTop = Simd::max(
-          groupTop, Simd::fma(product, Simd::load(page.steps + q), Simd::load(page.constants + q)));
+      const Float product = _mm512_cvtepi32_ps(_mm512_load_si512(page.tops + q));
+      groupTop = Simd::max(groupTop, Simd::multiplyAdd(product, Simd::load(page.steps + q),
+                                                       Simd::load(page.constants + q)));
     }
-    const F before = Simd::load(block.largest + query);
-    const F top = Simd::max(before, groupTop);
-    const F factor = powerOfTwo(Simd::sub(before, top));
-    const F groupFactor = powerOfTwo(Simd::sub(groupTop, top));
-    F sum = Simd::zero();
-    F constants = Simd::zero();
+    const Float before = Simd::load(block.largest + query);
+    const Float top = Simd::max(before, groupTop);
+    const Float factor = powerOfTwo(Simd::subtract(before, top));
+    const Float groupFactor = powerOfTwo(Simd::subtract(groupTop, top));
+    Float sum = Simd::zero();
+    Float constants = Simd::zero();
     WholeSums::Sum totals = {};
     float* scores = block.scores + q;
     std::uint32_t* quads = bytes.quads + q;
     const float* middles = values.middles;
     const float* weights = values.weights;
     for (const PageScores& page : pages) {
-      const F pageStep = Simd::load(page.steps + q);
-      const F rest = Simd::sub(Simd::load(page.constants + q), groupTop);
+      const Float pageStep = Simd::load(page.steps + q);
+      const Float rest = Simd::subtract(Simd::load(page.constants + q), groupTop);
       for (std::int64_t t = 0; t < groupSize; t += 4) {
-        F probabilities[4];
+        Float probabilities[4];
         unrolled<4>([&](auto i) {
           float* at = scores + i * kByteQueries;
-          const F product = _mm512_cvtepi32_ps(_mm512_loadu_si512(at));
-          probabilities[i] = coarsePowerOfTwo(Simd::fma(product, pageStep, rest));
+          const Float product = _mm512_cvtepi32_ps(_mm512_loadu_si512(at));
+          probabilities[i] = coarsePowerOfTwo(Simd::multiplyAdd(product, pageStep, rest));
           if constexpr (kKeeps) Simd::store(at, probabilities[i]);
-          constants = Simd::fma(probabilities[i], Simd::set(middles[i]), constants);
+          constants = Simd::multiplyAdd(probabilities[i], Simd::broadcast(middles[i]), constants);
         });
         sum = Simd::add(sum, Simd::add(Simd::add(probabilities[0], probabilities[1]),
                                        Simd::add(probabilities[2], probabilities[3])));
-        const U word = roundProbabilities(probabilities, weights);
+        const Words word = roundProbabilities(probabilities, weights);
         _mm512_store_si512(quads, word);
         totals = ByteSums::add(totals, word, ones);
         scores += 4 * kByteQueries;
@@ -296,15 +299,15 @@ void softmaxBytes(const QueryBlock& block, std::int64_t firstQuery, std::int64_t
       }
     }
     Simd::store(block.largest + query, top);
-    Simd::store(block.sum + query,
-                Simd::fma(Simd::load(block.sum + query), factor, Simd::mul(sum, groupFactor)));
+    Simd::store(block.sum + query, Simd::multiplyAdd(Simd::load(block.sum + query), factor,
+                                                     Simd::multiply(sum, groupFactor)));
     Simd::store(block.factor + query, factor);
     Simd::store(bytes.groupFactors + q, groupFactor);
-    const F step = Simd::mul(groupFactor, Simd::set(values.unit));
+    const Float step = Simd::multiply(groupFactor, Simd::broadcast(values.unit));
     Simd::store(bytes.steps + q, step);
-    Simd::store(bytes.constants + q,
-                _mm512_fnmadd_ps(Simd::mul(step, Simd::set(middle)), WholeSums::toFloat(totals),
-                                 Simd::mul(groupFactor, constants)));
+    Simd::store(bytes.constants + q, _mm512_fnmadd_ps(Simd::multiply(step, Simd::broadcast(middle)),
+                                                      WholeSums::toFloat(totals),
+                                                      Simd::multiply(groupFactor, constants)));
   }
 }
 
@@ -313,24 +316,25 @@ inline void foldProbabilities(const QueryBlock& block, std::int64_t nQueries, st
                               const ValueNumbers& values, float middle, ByteProbabilities& bytes) {
   const __m512i ones = _mm512_set1_epi32(0x01010101);
   for (std::int64_t q = 0; q < nQueries; q += kLanes) {
-    F constants = Simd::zero();
-    U totals = _mm512_setzero_si512();
+    Float constants = Simd::zero();
+    Words totals = _mm512_setzero_si512();
     for (std::int64_t t = 0; t < nTokens; t += 4) {
-      F probabilities[4];
+      Float probabilities[4];
       for (int i = 0; i < 4; ++i) {
         probabilities[i] = Simd::load(block.scores + (t + i) * kByteQueries + q);
-        constants = Simd::fma(probabilities[i], Simd::set(values.middles[t + i]), constants);
+        constants =
+            Simd::multiplyAdd(probabilities[i], Simd::broadcast(values.middles[t + i]), constants);
       }
-      const U word = roundProbabilities(probabilities, values.weights + t);
+      const Words word = roundProbabilities(probabilities, values.weights + t);
       _mm512_store_si512(bytes.quads + t / 4 * kByteQueries + q, word);
       totals = _mm512_dpbusd_epi32(totals, word, ones);
     }
-    const F groupFactor = Simd::load(bytes.groupFactors + q);
-    const F step = Simd::mul(groupFactor, Simd::set(values.unit));
+    const Float groupFactor = Simd::load(bytes.groupFactors + q);
+    const Float step = Simd::multiply(groupFactor, Simd::broadcast(values.unit));
     Simd::store(bytes.steps + q, step);
-    Simd::store(bytes.constants + q,
-                _mm512_fnmadd_ps(Simd::mul(step, Simd::set(middle)), _mm512_cvtepi32_ps(totals),
-                                 Simd::mul(groupFactor, constants)));
+    Simd::store(bytes.constants + q, _mm512_fnmadd_ps(Simd::multiply(step, Simd::broadcast(middle)),
+                                                      _mm512_cvtepi32_ps(totals),
+                                                      Simd::multiply(groupFactor, constants)));
   }
 }
 
