@@ -52,17 +52,16 @@ ChatController::Impl::Impl(ChatController& controller, const ControllerPaths& co
   documentStore.purgeUnused();
   if (!preset(presetId)) presetId = Settings().presetId;
   storeTimer.setInterval(kStoreIntervalMs);
-  connectAnswerEvents();
+  connectStoreTimer();
   connectEngineEvents();
   connectDocumentEvents();
-  connectSessionEvents();
-  connectQualityEvents();
+  connectSessionTimer();
   cleanUpSessions();
 }
 
 ChatController::Impl::~Impl() {
   saveCache();     // the worker finishes it
-  worker.reset();  // stops and joins; events that are still queued die with `owner`
+  worker.reset();  // stops and joins; replies that are still queued die with it
   storeInterruptedAnswer();
 }
 
@@ -86,7 +85,7 @@ void ChatController::Impl::updateActivity() {
     now = Activity::kAnswering;
   } else if (reading) {
     now = Activity::kReading;
-  } else if (load != 0) {
+  } else if (load.isUnderWay()) {
     now = Activity::kLoadingModel;
   } else if (presetSwitch) {
     now = Activity::kSwitchingPreset;
@@ -140,7 +139,7 @@ void ChatController::Impl::storeCacheChoice() {
 void ChatController::Impl::openConversation(std::int64_t id) {
   // Reading ahead is for the open conversation only; an answer goes on.
   if (reading && id != conversationId) owner.cancelReading();
-  if (restore && id != restore->conversationId && !answer) worker->cancel(restore->command);
+  if (restore && id != restore->conversationId && !answer) restore->job.cancel();
   stopQualityCheck(QStringLiteral("The check was stopped: another chat was opened."));
   if (id != 0) {
     const Conversation conversation = conversationStore.conversation(id);

@@ -20,10 +20,11 @@
 #include "app/conversation_store.h"
 #include "app/document_reader.h"
 #include "app/document_store.h"
-#include "app/events.h"
+#include "app/engine_replies.h"
 #include "app/forecast.h"
 #include "app/model_catalog.h"
 #include "app/preset_store.h"
+#include "app/quality_check.h"
 #include "app/settings.h"
 
 namespace longhand::app {

@@ -5,8 +5,8 @@
 // chat_controller_session.cpp (caches on disk) and chat_controller_quality.cpp. Private to them.
 //
 // The worker carries out commands in order, so a cache that must be configured first is configured
-// by the command in front. Each thing under way remembers the ids of its commands; an event whose
-// id nobody remembers belongs to something that was given up, and is ignored.
+// by the command in front. Each thing under way holds the jobs of its commands: when it is given
+// up, they are cancelled, and nothing more is heard of them.
 
 #include <cstdint>
 #include <functional>
@@ -52,8 +52,8 @@ class ChatController::Impl {
     std::optional<QString> question;  // not stored yet; nothing: parentId is the question
     bool createsConversation = false;
     bool opensBranch = false;  // an edit or a regeneration: the window shows the branch anew
-    CommandId encode = 0;
-    CommandId generate = 0;
+    Job encode;
+    Job generate;
     bool stopRequested = false;  // before generate was given
     Message message;             // the answer, once stored
     bool isDirty = false;        // has text that is not stored
@@ -63,8 +63,8 @@ class ChatController::Impl {
 
   /// A reading ahead.
   struct Reading {
-    CommandId encode = 0;
-    CommandId prefill = 0;
+    Job encode;
+    Job prefill;
     std::int64_t conversationId = 0;
   };
 
@@ -78,13 +78,13 @@ class ChatController::Impl {
 
   /// A configureCache in front of an answer or a reading.
   struct Configuration {
-    CommandId command = 0;
+    Job job;
     CacheChoice previous;
   };
 
   /// A change of preset or context that the engine has not confirmed.
   struct Switch {
-    CommandId configure = 0;
+    Job configure;
     CacheChoice previousCache;
     std::int64_t conversationId = 0;
     QString previousPresetId;
@@ -95,33 +95,33 @@ class ChatController::Impl {
 
   /// A cache that is being written to disk.
   struct SessionSave {
-    CommandId command = 0;
+    Job job;
     std::int64_t conversationId = 0;
     std::int64_t tokens = 0;  // of unsavedTokens
   };
 
   /// A cache that is being read from disk.
   struct SessionRestore {
-    CommandId command = 0;
+    Job job;
     std::int64_t conversationId = 0;
   };
 
   /// A check of the presets' quality.
   struct QualityCheck {
-    CommandId command = 0;
+    Job job;
     QString stopReason;  // once it was stopped
   };
 
   /// A document that is being opened or shown.
   struct PendingDocument {
     DocumentPreview preview;
-    CommandId count = 0;
+    Job count;
     bool isReady = false;
   };
 
   /// A document that is being counted again.
   struct Recount {
-    CommandId command = 0;
+    Job job;
     std::int64_t documentId = 0;
     std::uint64_t tokenizerFingerprint = 0;
   };
@@ -142,17 +142,17 @@ class ChatController::Impl {
 
   // --- chat_controller_answer.cpp -------------------------------------------------------------
 
-  void connectAnswerEvents();
+  void connectStoreTimer();
   /// Throws when no answer can be begun now.
   void requireReadyToAnswer() const;
-  /// Begins an answer: encodes the prompt; the rest follows with promptEncoded.
+  /// Begins an answer: encodes the prompt; the rest follows with onAnswerEncoded.
   void beginAnswer(Answer started);
   void refuseAnswer(const ErrorText& error);
   void takeBackConversation(const Answer& refused);
-  void onAnswerEncoded(const PromptEncodedEvent& event);
+  void onAnswerEncoded(const EncodedPrompt& prompt);
   void storeQuestionAndAnswer();
-  void onAnswerGrew(const AnswerGrewEvent& event);
-  void onAnswerFinished(const AnswerFinishedEvent& event);
+  void onAnswerGrew(const AnswerPiece& piece);
+  void onAnswerFinished(const Outcome<engine::GenerateResult>& outcome);
   void endAnswer(MessageState state, const QString& stopReason);
   /// Of the context, with this answer at its end.
   std::int64_t tokensOf(const Message& message) const;
@@ -164,13 +164,12 @@ class ChatController::Impl {
 
   void connectEngineEvents();
   void loadModel(const QString& folder, engine::WeightFormat weights);
-  void onModelLoaded(const ModelLoadedEvent& event);
-  void onDeviceRestarted(const DeviceRestartedEvent& event);
-  void onCommandFailed(const CommandFailedEvent& event);
-  void onPromptEncoded(const PromptEncodedEvent& event);
-  void onReadingEncoded(const PromptEncodedEvent& event);
-  void onPrefillFinished(const PrefillFinishedEvent& event);
-  void onMemoryReported(const MemoryEvent& event);
+  void onModelLoaded(const Outcome<ModelInfo>& loaded);
+  void onDeviceRestarted(const DeviceRestart& restart);
+  void onReadingEncoded(const Outcome<EncodedPrompt>& prompt);
+  void onPrefillFinished(const Outcome<PrefillOutcome>& outcome);
+  void failReading(const ErrorText& error);
+  void onMemoryReported(const MemoryNews& news);
 
   /// Throws when nothing can be read now.
   void beginReading();
@@ -200,25 +199,26 @@ class ChatController::Impl {
   /// from disk, where it is there, and the one before is kept.
   void prepareCache();
   void switchTo(const QString& newPresetId, const Settings& newSettings);
+  /// In front of an answer or a reading.
+  void configureCache(const CacheChoice& wanted);
+  void onCacheConfigured(const Outcome<ConfiguredCache>& configured);
   void undoSwitch();
-  void onCacheConfigured(const CacheConfiguredEvent& event);
+  void onSwitched(const Outcome<ConfiguredCache>& configured);
 
   // --- chat_controller_document.cpp -----------------------------------------------------------
 
   void connectDocumentEvents();
-  void onTokensCounted(const TokensCountedEvent& event);
-  void dropPendingDocument();
+  void onRecounted(std::int64_t documentId, const Outcome<std::int64_t>& tokens);
   void countPendingDocument();
   void showPendingDocument();
   /// Shows it again where the room for it has changed.
   void refreshPendingDocument();
   /// Counts those of the open conversation that another model's tokenizer has counted.
   void recountDocuments();
-  void cancelRecounts();
 
   // --- chat_controller_session.cpp ------------------------------------------------------------
 
-  void connectSessionEvents();
+  void connectSessionTimer();
   /// At the start: what is left of earlier runs.
   void cleanUpSessions();
   /// Some time after the last work: keeps the cache, or gets one back.
@@ -234,20 +234,16 @@ class ChatController::Impl {
   void restoreCache();
   void refuseSession(std::int64_t id, const ErrorText& error);
   void sayAboutSession(const QString& what, const ErrorText& error);
-  void onSessionSaved(const SessionSavedEvent& event);
-  void onSessionRestored(const SessionRestoredEvent& event);
-  /// False when the command is none of a session.
-  bool onSessionFailed(const CommandFailedEvent& event);
+  void onSessionSaved(const Outcome<std::uint64_t>& bytes);
+  void onSessionRestored(const Outcome<std::int64_t>& tokens);
 
   // --- chat_controller_quality.cpp ------------------------------------------------------------
 
-  void connectQualityEvents();
   /// What is measured: a name for people, and the text. Throws when there is none.
   std::pair<QString, QString> textToCheck() const;
   /// Ends the check that is under way, if any: `reason` is what qualityFailed will say.
   void stopQualityCheck(const QString& reason);
-  /// False when the command is none of a check.
-  bool onQualityFailed(const CommandFailedEvent& event);
+  void onQualityChecked(const Outcome<QualityCheckResult>& outcome);
 
   // --- Data -----------------------------------------------------------------------------------
 
@@ -269,7 +265,7 @@ class ChatController::Impl {
   std::optional<DemoModel> demo;
 
   std::optional<ModelInfo> model;
-  CommandId load = 0;  // under way
+  Job load;
   LoadChoice loadChoice;
   CacheChoice engineCache;
   std::optional<Configuration> configure;
@@ -278,7 +274,7 @@ class ChatController::Impl {
   std::optional<Reading> reading;
   std::optional<PendingDocument> pending;
   std::vector<Recount> recounts;
-  CommandId measure = 0;
+  Job measure;
   std::int64_t cachedConversationId = 0;  // whose tokens are in the cache
   std::int64_t unsavedTokens = 0;         // computed in it since it was last saved or restored
   std::optional<SessionSave> save;

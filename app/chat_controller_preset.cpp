@@ -36,9 +36,32 @@ std::int64_t ChatController::Impl::allowedContext() const {
 void ChatController::Impl::ensureCacheConfigured() {
   const CacheChoice wanted = wantedCache();
   if (wanted == engineCache) return;
-  configure = Configuration{worker->configureCache(wanted.config, allowedContext()), engineCache};
-  engineCache = wanted;
+  configureCache(wanted);
+}
+
+void ChatController::Impl::configureCache(const CacheChoice& wanted) {
+  if (configure) configure->job.detach();  // later commands take the result of both for granted
+  configure.emplace();
+  configure->previous = std::exchange(engineCache, wanted);
+  configure->job = worker->configureCache(
+      wanted.config, allowedContext(),
+      [this](const Outcome<ConfiguredCache>& done) { guarded([&] { onCacheConfigured(done); }); });
   cacheBelongsTo(0);
+}
+
+void ChatController::Impl::onCacheConfigured(const Outcome<ConfiguredCache>& configured) {
+  const CacheChoice previous = std::exchange(configure, std::nullopt)->previous;
+  if (configured) {
+    if (model) model->contextLength = configured->contextLength;
+    return;
+  }
+  engineCache = previous;
+  if (answer && !answer->generate.isUnderWay()) {
+    refuseAnswer(configured.error());
+  } else {
+    if (reading) endReading(true);
+    reportError(configured.error());
+  }
 }
 
 void ChatController::Impl::prepareCache() {
@@ -58,7 +81,7 @@ void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& 
   storeCacheChoice();
 
   const CacheChoice wanted = wantedCache();
-  if (!model || load != 0 || wanted == engineCache) {
+  if (!model || load.isUnderWay() || wanted == engineCache) {
     emit owner.presetSwitched(presetId);
     emit owner.settingsChanged();
     refreshPendingDocument();
@@ -72,9 +95,19 @@ void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& 
   stopSaving(conversationId);
   // Behind a running answer in the queue: that one ends with the settings it began with. Another
   // chat's tokens are not converted: this chat would begin with what they have lost.
-  started.configure = started.readAgain ? worker->convertCache(wanted.config, allowedContext())
-                                        : worker->configureCache(wanted.config, allowedContext());
+  const auto onDone = [this](const Outcome<ConfiguredCache>& done) {
+    guarded([&] { onSwitched(done); });
+  };
+  started.configure = started.readAgain
+                          ? worker->convertCache(
+                                wanted.config, allowedContext(),
+                                [this](std::uint64_t doneBytes, std::uint64_t totalBytes) {
+                                  emit owner.convertProgress(doneBytes, totalBytes);
+                                },
+                                onDone)
+                          : worker->configureCache(wanted.config, allowedContext(), onDone);
   engineCache = wanted;
+  if (presetSwitch) presetSwitch->configure.detach();
   presetSwitch = std::move(started);
   updateActivity();
 }
@@ -99,15 +132,23 @@ void ChatController::Impl::undoSwitch() {
   emit owner.settingsChanged();
 }
 
-void ChatController::Impl::onCacheConfigured(const CacheConfiguredEvent& event) {
-  if (model) model->contextLength = event.contextLength;
-  if (configure && event.command == configure->command) configure.reset();
-  if (!presetSwitch || event.command != presetSwitch->configure) return;
+void ChatController::Impl::onSwitched(const Outcome<ConfiguredCache>& configured) {
+  if (!configured) {
+    undoSwitch();
+    if (configured.isCancelled()) {
+      emit owner.notice(QStringLiteral("The preset was not switched: you have cancelled it."),
+                        configured.error().hint);
+    } else {
+      reportError(configured.error());
+    }
+    return;
+  }
+  if (model) model->contextLength = configured->contextLength;
   const Switch done = *std::exchange(presetSwitch, std::nullopt);
   updateActivity();
-  const bool isKept = event.conversion.isInPlace;
+  const bool isKept = configured->conversion.isInPlace;
   if (isKept) {
-    unsavedTokens = event.conversion.tokensKept;  // the kept file has the old settings
+    unsavedTokens = configured->conversion.tokensKept;  // the kept file has the old settings
   } else {
     cacheBelongsTo(0);
   }
@@ -186,7 +227,7 @@ void ChatController::applyCacheConfig(const engine::KvCacheConfig& config, qint6
 }
 
 void ChatController::cancelSwitch() {
-  if (impl_->presetSwitch) impl_->worker->cancel(impl_->presetSwitch->configure);
+  if (impl_->presetSwitch) impl_->presetSwitch->configure.cancel();
 }
 
 void ChatController::saveUserPreset(const QString& name, const engine::KvCacheConfig& config) {

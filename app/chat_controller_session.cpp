@@ -36,20 +36,10 @@ const QString kNotKept = QStringLiteral(
 
 }  // namespace
 
-void ChatController::Impl::connectSessionEvents() {
+void ChatController::Impl::connectSessionTimer() {
   sessionTimer.setSingleShot(true);
   sessionTimer.setInterval(kIdleBeforeKeepingMs);
   connect(&sessionTimer, &QTimer::timeout, &owner, [this] { guarded([this] { whenIdle(); }); });
-  connect(worker.get(), &EngineWorker::sessionSaved, &owner,
-          [this](const SessionSavedEvent& event) { onSessionSaved(event); });
-  connect(worker.get(), &EngineWorker::sessionRestored, &owner,
-          [this](const SessionRestoredEvent& event) { onSessionRestored(event); });
-  connect(worker.get(), &EngineWorker::sessionProgressed, &owner,
-          [this](const SessionProgressEvent& event) {
-            if (restore && event.command == restore->command) {
-              emit owner.restoreProgress(event.doneBytes, event.totalBytes);
-            }
-          });
 }
 
 void ChatController::Impl::cleanUpSessions() {
@@ -82,7 +72,7 @@ void ChatController::Impl::cacheBelongsTo(std::int64_t id, std::int64_t takenTok
 
 bool ChatController::Impl::isSaveDue() const {
   const std::int64_t missing = unsavedTokens - (save ? save->tokens : 0);
-  return settings.keepsSessions && model && load == 0 && cachedConversationId != 0 &&
+  return settings.keepsSessions && model && !load.isUnderWay() && cachedConversationId != 0 &&
          missing >= std::max(settings.keptMinTokens, memory.cachedTokens / kRewriteFraction);
 }
 
@@ -95,20 +85,25 @@ void ChatController::Impl::saveCache() {
     sayAboutSession(kNotKept, currentErrorText());
     return;
   }
-  save = SessionSave{worker->saveSession(sessionFolder.path(cachedConversationId),
-                                         static_cast<std::uint64_t>(settings.sessionQuotaBytes)),
-                     cachedConversationId, unsavedTokens};
+  if (save) save->job.detach();  // of another chat, or of fewer tokens: it is still worth its file
+  save.emplace();
+  save->conversationId = cachedConversationId;
+  save->tokens = unsavedTokens;
+  save->job =
+      worker->saveSession(sessionFolder.path(cachedConversationId),
+                          static_cast<std::uint64_t>(settings.sessionQuotaBytes),
+                          [this](const Outcome<std::uint64_t>& bytes) { onSessionSaved(bytes); });
 }
 
 void ChatController::Impl::stopSaving(std::int64_t id) {
   if (!save || save->conversationId != id) return;
-  worker->cancel(save->command);
+  save->job.cancel();
   save->tokens = 0;  // due again
 }
 
 void ChatController::Impl::restoreCache() {
   const std::int64_t id = conversationId;
-  if (!settings.keepsSessions || !model || load != 0 || id == 0 || id == refusedSessionOf ||
+  if (!settings.keepsSessions || !model || load.isUnderWay() || id == 0 || id == refusedSessionOf ||
       id == cachedConversationId || !sessionFolder.contains(id)) {
     return;
   }
@@ -127,7 +122,12 @@ void ChatController::Impl::restoreCache() {
   }
   saveCache();  // of the conversation before
   ensureCacheConfigured();
-  restore = SessionRestore{worker->restoreSession(path), id};
+  restore.emplace();
+  restore->conversationId = id;
+  restore->job = worker->restoreSession(
+      path,
+      [this](std::uint64_t done, std::uint64_t total) { emit owner.restoreProgress(done, total); },
+      [this](const Outcome<std::int64_t>& tokens) { onSessionRestored(tokens); });
   cacheBelongsTo(id);
   updateActivity();
 }
@@ -146,10 +146,14 @@ void ChatController::Impl::sayAboutSession(const QString& what, const ErrorText&
   emit owner.notice(what, error.message + blank + error.hint);
 }
 
-void ChatController::Impl::onSessionSaved(const SessionSavedEvent& event) {
-  if (!save || event.command != save->command) return;
+void ChatController::Impl::onSessionSaved(const Outcome<std::uint64_t>& bytes) {
   const SessionSave done = *std::exchange(save, std::nullopt);
+  if (bytes.isCancelled()) return;
   if (done.conversationId == cachedConversationId) unsavedTokens -= done.tokens;
+  if (!bytes) {
+    sayAboutSession(kNotKept, bytes.error());
+    return;
+  }
   if (done.conversationId == refusedSessionOf) refusedSessionOf = 0;
   const bool isStillThere = guarded([&] {
     const std::vector<Conversation> known = conversationStore.conversations();
@@ -164,32 +168,17 @@ void ChatController::Impl::onSessionSaved(const SessionSavedEvent& event) {
   sessionTimer.start();  // there may be something to restore
 }
 
-void ChatController::Impl::onSessionRestored(const SessionRestoredEvent& event) {
-  if (!restore || event.command != restore->command) return;
+void ChatController::Impl::onSessionRestored(const Outcome<std::int64_t>& tokens) {
   const std::int64_t id = std::exchange(restore, std::nullopt)->conversationId;
   updateActivity();
-  sessionFolder.touch(id);
-  emit owner.sessionRestored(id, event.tokens);
-}
-
-bool ChatController::Impl::onSessionFailed(const CommandFailedEvent& event) {
-  const bool isCancelled = event.error.code == ErrorCode::kCancelled;
-  if (save && event.command == save->command) {
-    const SessionSave failed = *std::exchange(save, std::nullopt);
-    if (isCancelled) return true;
-    if (failed.conversationId == cachedConversationId) unsavedTokens -= failed.tokens;
-    sayAboutSession(kNotKept, event.error);
-    return true;
+  if (tokens) {
+    sessionFolder.touch(id);
+    emit owner.sessionRestored(id, *tokens);
+    return;
   }
-  if (restore && event.command == restore->command) {
-    const std::int64_t id = std::exchange(restore, std::nullopt)->conversationId;
-    updateActivity();
-    if (id == cachedConversationId) cacheBelongsTo(0);
-    if (!isCancelled) refuseSession(id, event.error);
-    sessionTimer.start();
-    return true;
-  }
-  return false;
+  if (id == cachedConversationId) cacheBelongsTo(0);
+  if (!tokens.isCancelled()) refuseSession(id, tokens.error());
+  sessionTimer.start();
 }
 
 // --- Slots --------------------------------------------------------------------------------------
@@ -204,7 +193,7 @@ void ChatController::applySessionSettings(bool keepsSessions, qint64 quotaBytes,
     impl_->settingsStore.save(changed);
     impl_->settings = changed;
     if (!keepsSessions) {
-      if (impl_->save) impl_->worker->cancel(impl_->save->command);
+      if (impl_->save) impl_->save->job.cancel();
       impl_->sessionFolder.removeAll();
     } else {
       impl_->sessionFolder.enforceQuota(static_cast<std::uint64_t>(quotaBytes));
@@ -215,7 +204,7 @@ void ChatController::applySessionSettings(bool keepsSessions, qint64 quotaBytes,
 }
 
 void ChatController::cancelRestoring() {
-  if (impl_->restore) impl_->worker->cancel(impl_->restore->command);
+  if (impl_->restore) impl_->restore->job.cancel();
 }
 
 quint64 ChatController::sessionBytes() const { return impl_->sessionFolder.totalBytes(); }
