@@ -85,6 +85,8 @@ class ChatController final : public QObject {
   Q_DISABLE_COPY_MOVE(ChatController)
 
  public:
+  class Impl;  // for the parts it is made of
+
   /// Opens the database. Throws engine::Error as Database does.
   explicit ChatController(const ControllerPaths& paths, QObject* parent = nullptr);
   /// Stops the engine; what has streamed is stored.
@@ -257,7 +259,6 @@ class ChatController final : public QObject {
   void errorOccurred(const QString& message, const QString& hint);
 
  private:
-  class Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -49,7 +49,7 @@ void ChatController::Impl::beginAnswer(Answer started) {
   measure = {};  // the answer counts anew
   const std::vector<Message> branch =
       started.parentId == 0 ? std::vector<Message>{} : conversationStore.branchTo(started.parentId);
-  prepareCache();
+  cache.prepare();
   started.encode = worker->encodePrompt(
       buildPrompt(currentDocuments(), branch, started.question, model->tokenizerFingerprint),
       [this](const Outcome<EncodedPrompt>& prompt) {
@@ -110,7 +110,7 @@ void ChatController::Impl::onAnswerEncoded(const EncodedPrompt& prompt) {
       [this](const engine::PrefillProgress& progress) { emit owner.prefillProgress(progress); },
       [this](const AnswerPiece& piece) { onAnswerGrew(piece); },
       [this](const Outcome<engine::GenerateResult>& outcome) { onAnswerFinished(outcome); });
-  cacheBelongsTo(answer->conversationId, prompt.reusableTokens);
+  cache.belongsTo(answer->conversationId, prompt.reusableTokens);
   storeTimer.start();
   if (isAnsweringHere()) setUsedTokens(nTokens);
   emit owner.generationStarted(answer->message.id);
@@ -166,7 +166,7 @@ void ChatController::Impl::onAnswerFinished(const Outcome<engine::GenerateResult
   message.statistics.firstTokenSeconds = answer->encodeSeconds + result.firstTokenSeconds;
   message.statistics.tokensPerSecond = result.decodeTokensPerSecond;
   message.statistics.prefillTokensPerSecond = result.prefillTokensPerSecond;
-  unsavedTokens += result.promptTokens - result.reusedTokens + message.statistics.answerTokens;
+  cache.computed(result.promptTokens - result.reusedTokens + message.statistics.answerTokens);
   const bool isCancelled = result.stopReason == engine::StopReason::kCancelled;
   const std::string_view reason = engine::stopReasonName(result.stopReason);
   endAnswer(isCancelled ? MessageState::kStopped : MessageState::kComplete,
@@ -242,7 +242,7 @@ void ChatController::stop() {
       impl_->answer->generate.cancel();
     } else {
       impl_->answer->encode.cancel();
-      if (impl_->restore) impl_->restore->job.cancel();  // it is in front
+      impl_->cache.cancelRestoring();  // it is in front
     }
   }
   cancelReading();

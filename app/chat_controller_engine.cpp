@@ -41,7 +41,7 @@ void ChatController::Impl::loadModel(const QString& folder, engine::WeightFormat
   if (answer || reading) owner.stop();
   stopQualityCheck(QStringLiteral("The check was stopped: another model is being loaded."));
 
-  loadChoice = {modelFolder, weights, wantedCache(), engineCache};
+  loadChoice = {modelFolder, weights, wantedCache(), cache.choice()};
   engine::EngineOptions options;
   options.weights = weights;
   options.cache = loadChoice.cache.config;
@@ -49,7 +49,7 @@ void ChatController::Impl::loadModel(const QString& folder, engine::WeightFormat
   options.threads = settings.threads;
   options.backend = "auto";
   options.cudaPlugin = QFile::encodeName(paths.cudaPlugin).toStdString();
-  engineCache = loadChoice.cache;
+  cache.setChoice(loadChoice.cache);
   load = worker->loadModel(
       modelFolder, options,
       [this](std::uint64_t done, std::uint64_t total) { emit owner.modelLoading(done, total); },
@@ -60,14 +60,14 @@ void ChatController::Impl::loadModel(const QString& folder, engine::WeightFormat
 
 void ChatController::Impl::onModelLoaded(const Outcome<ModelInfo>& loaded) {
   if (!loaded) {
-    if (engineCache == loadChoice.cache) engineCache = loadChoice.previousCache;
+    if (cache.choice() == loadChoice.cache) cache.setChoice(loadChoice.previousCache);
     updateActivity();
     emit owner.modelFailed(loaded.error().message, loaded.error().hint);
     return;
   }
   model = *loaded;
-  cacheBelongsTo(0);
-  refusedSessionOf = 0;
+  cache.belongsTo(0);
+  cache.forgetRefusal();
   lastPrefillTokensPerSecond = 0.0;
   const bool isBundled = demo && loadChoice.folder == demo->folder;
   settings.modelFolder = isBundled ? QString() : loadChoice.folder;
@@ -83,8 +83,8 @@ void ChatController::Impl::onModelLoaded(const Outcome<ModelInfo>& loaded) {
 void ChatController::Impl::onDeviceRestarted(const DeviceRestart& restart) {
   // What is being computed is computed again; whatever else was in the cache is gone.
   if ((!answer && !reading) || !restart.isReady) {
-    cacheBelongsTo(0);
-    sessionTimer.start();  // it may have been kept on disk
+    cache.belongsTo(0);
+    cache.wakeSoon();  // it may have been kept on disk
   }
   if (model) {
     model->backendDescription = restart.backendDescription;
@@ -112,7 +112,7 @@ void ChatController::Impl::beginReading() {
   }
   if (reading) owner.cancelReading();
   stopQualityCheck(QStringLiteral("The check was stopped: the context is being read."));
-  prepareCache();
+  cache.prepare();
   reading.emplace();
   reading->conversationId = conversationId;
   reading->encode = worker->encodePrompt(
@@ -136,7 +136,7 @@ void ChatController::Impl::onReadingEncoded(const Outcome<EncodedPrompt>& prompt
       prompt->tokens,
       [this](const engine::PrefillProgress& progress) { emit owner.prefillProgress(progress); },
       [this](const Outcome<PrefillOutcome>& outcome) { onPrefillFinished(outcome); });
-  cacheBelongsTo(reading->conversationId, prompt->reusableTokens);
+  cache.belongsTo(reading->conversationId, prompt->reusableTokens);
 }
 
 void ChatController::Impl::onPrefillFinished(const Outcome<PrefillOutcome>& outcome) {
@@ -147,8 +147,17 @@ void ChatController::Impl::onPrefillFinished(const Outcome<PrefillOutcome>& outc
   if (outcome->progress.tokensPerSecond > 0.0) {
     lastPrefillTokensPerSecond = outcome->progress.tokensPerSecond;
   }
-  unsavedTokens += outcome->progress.tokensDone;
+  cache.computed(outcome->progress.tokensDone);
   endReading(outcome->isCancelled);
+}
+
+void ChatController::Impl::refuseWork(const ErrorText& error) {
+  if (answer && !answer->generate.isUnderWay()) {
+    refuseAnswer(error);
+  } else {
+    if (reading) endReading(true);
+    reportError(error);
+  }
 }
 
 void ChatController::Impl::failReading(const ErrorText& error) {
@@ -185,10 +194,10 @@ void ChatController::Impl::measureContext() {
 }
 
 void ChatController::Impl::releaseEmptyCache() {
-  if (conversationId == 0 || cachedConversationId != conversationId || answer || reading) return;
-  saveCache();  // the document may come back
+  if (!cache.isOf(conversationId) || answer || reading) return;
+  cache.save();  // the document may come back
   worker->clearCache();
-  cacheBelongsTo(0);
+  cache.belongsTo(0);
 }
 
 std::int64_t ChatController::Impl::knownTokens() const {
@@ -274,13 +283,13 @@ void ChatController::readDocument() {
 void ChatController::readAgain() {
   impl_->guarded([this] {
     impl_->requireReadyToAnswer();
-    const Impl::CacheChoice wanted = impl_->wantedCache();
+    const CacheChoice wanted = impl_->wantedCache();
     if (impl_->reading) cancelReading();
-    impl_->stopSaving(impl_->conversationId);
-    if (impl_->cachedConversationId == impl_->conversationId) {
-      impl_->sessionFolder.remove(impl_->conversationId);  // else it would be restored
+    impl_->cache.stopSaving(impl_->conversationId);
+    if (impl_->cache.isOf(impl_->conversationId)) {
+      impl_->cache.remove(impl_->conversationId);  // else it would be restored
     }
-    impl_->configureCache(wanted);
+    impl_->cache.configure(wanted);
     impl_->beginReading();
   });
 }

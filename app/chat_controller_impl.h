@@ -1,8 +1,9 @@
 #pragma once
-// What is behind ChatController, in seven files: chat_controller.cpp (conversations and queries),
+// What is behind ChatController, in six files: chat_controller.cpp (conversations and queries),
 // chat_controller_answer.cpp (sending, answers, branches), chat_controller_engine.cpp (model,
-// context, reading ahead), chat_controller_preset.cpp, chat_controller_document.cpp,
-// chat_controller_session.cpp (caches on disk) and chat_controller_quality.cpp. Private to them.
+// context, reading ahead), chat_controller_preset.cpp, chat_controller_document.cpp
+// and chat_controller_quality.cpp. What the cache is and whose, its CacheKeeper knows. Private to
+// them.
 //
 // The worker carries out commands in order, so a cache that must be configured first is configured
 // by the command in front. Each thing under way holds the jobs of its commands: when it is given
@@ -19,11 +20,11 @@
 #include <QElapsedTimer>
 #include <QTimer>
 
+#include "app/cache_keeper.h"
 #include "app/chat_controller.h"
 #include "app/chat_prompt.h"
 #include "app/database.h"
 #include "app/engine_worker.h"
-#include "app/session_folder.h"
 
 namespace longhand::app {
 
@@ -36,14 +37,6 @@ class ChatController::Impl {
   ~Impl();
 
   // --- State ----------------------------------------------------------------------------------
-
-  /// What the engine's cache is, or will be once the queued commands are done.
-  struct CacheChoice {
-    engine::KvCacheConfig config;
-    std::int64_t contextLength = 0;  // 0: the model's trained length
-
-    bool operator==(const CacheChoice&) const = default;
-  };
 
   /// An answer, from send() to its end.
   struct Answer {
@@ -76,12 +69,6 @@ class ChatController::Impl {
     CacheChoice previousCache;
   };
 
-  /// A configureCache in front of an answer or a reading.
-  struct Configuration {
-    Job job;
-    CacheChoice previous;
-  };
-
   /// A change of preset or context that the engine has not confirmed.
   struct Switch {
     Job configure;
@@ -91,19 +78,6 @@ class ChatController::Impl {
     Settings previousSettings;
     bool readAgain = false;  // where the cache cannot be kept
     bool readOn = false;     // a reading was under way
-  };
-
-  /// A cache that is being written to disk.
-  struct SessionSave {
-    Job job;
-    std::int64_t conversationId = 0;
-    std::int64_t tokens = 0;  // of unsavedTokens
-  };
-
-  /// A cache that is being read from disk.
-  struct SessionRestore {
-    Job job;
-    std::int64_t conversationId = 0;
   };
 
   /// A check of the presets' quality.
@@ -169,6 +143,8 @@ class ChatController::Impl {
   void onReadingEncoded(const Outcome<EncodedPrompt>& prompt);
   void onPrefillFinished(const Outcome<PrefillOutcome>& outcome);
   void failReading(const ErrorText& error);
+  /// Of the command in front of an answer or a reading.
+  void refuseWork(const ErrorText& error);
   void onMemoryReported(const MemoryNews& news);
 
   /// Throws when nothing can be read now.
@@ -193,15 +169,7 @@ class ChatController::Impl {
   /// What the open conversation wants of the cache.
   CacheChoice wantedCache() const;
   std::int64_t allowedContext() const;  // of the choice, as tokens
-  /// Queues a configureCache where the engine's cache is another one.
-  void ensureCacheConfigured();
-  /// Queues what must happen before the open conversation's tokens are computed: its cache comes
-  /// from disk, where it is there, and the one before is kept.
-  void prepareCache();
   void switchTo(const QString& newPresetId, const Settings& newSettings);
-  /// In front of an answer or a reading.
-  void configureCache(const CacheChoice& wanted);
-  void onCacheConfigured(const Outcome<ConfiguredCache>& configured);
   void undoSwitch();
   void onSwitched(const Outcome<ConfiguredCache>& configured);
 
@@ -215,27 +183,6 @@ class ChatController::Impl {
   void refreshPendingDocument();
   /// Counts those of the open conversation that another model's tokenizer has counted.
   void recountDocuments();
-
-  // --- chat_controller_session.cpp ------------------------------------------------------------
-
-  void connectSessionTimer();
-  /// At the start: what is left of earlier runs.
-  void cleanUpSessions();
-  /// Some time after the last work: keeps the cache, or gets one back.
-  void whenIdle();
-  /// The cache's tokens are, or will be, those of this conversation (0: of none). `takenTokens`:
-  /// how many it takes over from the one before, such as those of a document that both begin with.
-  void cacheBelongsTo(std::int64_t id, std::int64_t takenTokens = 0);
-  bool isSaveDue() const;
-  /// Queues the saving of the cache where it is due.
-  void saveCache();
-  void stopSaving(std::int64_t id);
-  /// Queues the restoring of the open conversation's cache where there is a file and it is needed.
-  void restoreCache();
-  void refuseSession(std::int64_t id, const ErrorText& error);
-  void sayAboutSession(const QString& what, const ErrorText& error);
-  void onSessionSaved(const Outcome<std::uint64_t>& bytes);
-  void onSessionRestored(const Outcome<std::int64_t>& tokens);
 
   // --- chat_controller_quality.cpp ------------------------------------------------------------
 
@@ -261,27 +208,19 @@ class ChatController::Impl {
   std::int64_t conversationId = 0;       // open; 0: new, not stored
   QString presetId;                      // of the open conversation
   std::vector<std::int64_t> deletedIds;  // the last deleted at the end
-  SessionFolder sessionFolder;
   std::optional<DemoModel> demo;
+  CacheKeeper cache;
 
   std::optional<ModelInfo> model;
   Job load;
   LoadChoice loadChoice;
-  CacheChoice engineCache;
-  std::optional<Configuration> configure;
   std::optional<Switch> presetSwitch;
   std::optional<Answer> answer;
   std::optional<Reading> reading;
   std::optional<PendingDocument> pending;
   std::vector<Recount> recounts;
   Job measure;
-  std::int64_t cachedConversationId = 0;  // whose tokens are in the cache
-  std::int64_t unsavedTokens = 0;         // computed in it since it was last saved or restored
-  std::optional<SessionSave> save;
-  std::optional<SessionRestore> restore;
   std::optional<QualityCheck> qualityCheck;
-  std::int64_t refusedSessionOf = 0;  // conversation whose file was refused: not tried again
-  QTimer sessionTimer;
   std::int64_t usedTokens = 0;
   double lastPrefillTokensPerSecond = 0.0;
   engine::MemoryReport memory;

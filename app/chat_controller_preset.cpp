@@ -23,7 +23,7 @@ std::optional<PresetInfo> ChatController::Impl::preset(const QString& id) const 
   return std::nullopt;
 }
 
-ChatController::Impl::CacheChoice ChatController::Impl::wantedCache() const {
+CacheChoice ChatController::Impl::wantedCache() const {
   const std::optional<PresetInfo> chosen = preset(presetId);
   return {chosen ? chosen->cache : engine::KvCacheConfig(), settings.contextLength};
 }
@@ -33,66 +33,27 @@ std::int64_t ChatController::Impl::allowedContext() const {
   return model ? model->config.trainedLength : 0;
 }
 
-void ChatController::Impl::ensureCacheConfigured() {
-  const CacheChoice wanted = wantedCache();
-  if (wanted == engineCache) return;
-  configureCache(wanted);
-}
-
-void ChatController::Impl::configureCache(const CacheChoice& wanted) {
-  if (configure) configure->job.detach();  // later commands take the result of both for granted
-  configure.emplace();
-  configure->previous = std::exchange(engineCache, wanted);
-  configure->job = worker->configureCache(
-      wanted.config, allowedContext(),
-      [this](const Outcome<ConfiguredCache>& done) { guarded([&] { onCacheConfigured(done); }); });
-  cacheBelongsTo(0);
-}
-
-void ChatController::Impl::onCacheConfigured(const Outcome<ConfiguredCache>& configured) {
-  const CacheChoice previous = std::exchange(configure, std::nullopt)->previous;
-  if (configured) {
-    if (model) model->contextLength = configured->contextLength;
-    return;
-  }
-  engineCache = previous;
-  if (answer && !answer->generate.isUnderWay()) {
-    refuseAnswer(configured.error());
-  } else {
-    if (reading) endReading(true);
-    reportError(configured.error());
-  }
-}
-
-void ChatController::Impl::prepareCache() {
-  stopSaving(conversationId);
-  if (cachedConversationId != conversationId) saveCache();
-  ensureCacheConfigured();
-  restoreCache();
-}
-
 void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& newSettings) {
   settingsStore.save(newSettings);
   Switch started;
   started.previousSettings = std::exchange(settings, newSettings);
   started.previousPresetId = std::exchange(presetId, newPresetId);
-  started.previousCache = engineCache;
+  started.previousCache = cache.choice();
   started.conversationId = conversationId;
   storeCacheChoice();
 
   const CacheChoice wanted = wantedCache();
-  if (!model || load.isUnderWay() || wanted == engineCache) {
+  if (!model || load.isUnderWay() || wanted == cache.choice()) {
     emit owner.presetSwitched(presetId);
     emit owner.settingsChanged();
     refreshPendingDocument();
     return;
   }
-  started.readAgain =
-      conversationId != 0 && (cachedConversationId == conversationId || reading || answer);
+  started.readAgain = conversationId != 0 && (cache.isOf(conversationId) || reading || answer);
   started.readOn = reading.has_value();
   if (reading) owner.cancelReading();
   stopQualityCheck(QStringLiteral("The check was stopped: the preset is being switched."));
-  stopSaving(conversationId);
+  cache.stopSaving(conversationId);
   // Behind a running answer in the queue: that one ends with the settings it began with. Another
   // chat's tokens are not converted: this chat would begin with what they have lost.
   const auto onDone = [this](const Outcome<ConfiguredCache>& done) {
@@ -106,7 +67,7 @@ void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& 
                                 },
                                 onDone)
                           : worker->configureCache(wanted.config, allowedContext(), onDone);
-  engineCache = wanted;
+  cache.setChoice(wanted);
   if (presetSwitch) presetSwitch->configure.detach();
   presetSwitch = std::move(started);
   updateActivity();
@@ -115,7 +76,7 @@ void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& 
 void ChatController::Impl::undoSwitch() {
   const Switch failed = *std::exchange(presetSwitch, std::nullopt);
   updateActivity();
-  engineCache = failed.previousCache;
+  cache.setChoice(failed.previousCache);
   settings.presetId = failed.previousSettings.presetId;
   if (failed.conversationId == conversationId) {
     presetId = failed.previousPresetId;
@@ -148,11 +109,11 @@ void ChatController::Impl::onSwitched(const Outcome<ConfiguredCache>& configured
   updateActivity();
   const bool isKept = configured->conversion.isInPlace;
   if (isKept) {
-    unsavedTokens = configured->conversion.tokensKept;  // the kept file has the old settings
+    cache.converted(configured->conversion.tokensKept);  // the kept file has the old settings
   } else {
-    cacheBelongsTo(0);
+    cache.belongsTo(0);
   }
-  refusedSessionOf = 0;
+  cache.forgetRefusal();
   emit owner.presetSwitched(presetId);
   emit owner.settingsChanged();
   setUsedTokens(usedTokens);  // the context length may be another
@@ -175,9 +136,8 @@ std::optional<SwitchCost> ChatController::switchCost(const QString& presetId) co
           *impl_->contents, impl_->model->config, chosen->cache, impl_->allowedContext());
       result.kvBytesBefore = change.bytesBefore;
       result.kvBytesAfter = change.bytesAfter;
-      const bool isOurs =
-          impl_->conversationId != 0 && impl_->cachedConversationId == impl_->conversationId;
-      if (chosen->cache != impl_->engineCache.config && isOurs) {
+      const bool isOurs = impl_->cache.isOf(impl_->conversationId);
+      if (chosen->cache != impl_->cache.choice().config && isOurs) {
         result.tokensToRead = change.tokensToRead;
         result.pagesToConvert = change.pagesToConvert;
         result.tokensBelowBits = change.tokensBelowBits;
