@@ -44,25 +44,23 @@ ChatController::Impl::Impl(ChatController& controller, const ControllerPaths& co
       presetStore(*database),
       settings(settingsStore.load()),
       presetId(settings.presetId),
-      sessionFolder(QDir(controllerPaths.dataFolder).filePath(QStringLiteral("sessions"))),
       demo(readDemoModel(controllerPaths.demoFolder)),
+      cache(*this, QDir(controllerPaths.dataFolder).filePath(QStringLiteral("sessions"))),
       worker(std::make_unique<EngineWorker>()) {
   conversationStore.recoverInterrupted();
   conversationStore.purgeDeleted(QDateTime::currentDateTime().addDays(-kKeepDeletedDays));
   documentStore.purgeUnused();
   if (!preset(presetId)) presetId = Settings().presetId;
   storeTimer.setInterval(kStoreIntervalMs);
-  connectAnswerEvents();
+  connectStoreTimer();
   connectEngineEvents();
   connectDocumentEvents();
-  connectSessionEvents();
-  connectQualityEvents();
-  cleanUpSessions();
+  cache.cleanUp();
 }
 
 ChatController::Impl::~Impl() {
-  saveCache();     // the worker finishes it
-  worker.reset();  // stops and joins; events that are still queued die with `owner`
+  cache.save();    // the worker finishes it
+  worker.reset();  // stops and joins; replies that are still queued die with it
   storeInterruptedAnswer();
 }
 
@@ -86,18 +84,18 @@ void ChatController::Impl::updateActivity() {
     now = Activity::kAnswering;
   } else if (reading) {
     now = Activity::kReading;
-  } else if (load != 0) {
+  } else if (load.isUnderWay()) {
     now = Activity::kLoadingModel;
   } else if (presetSwitch) {
     now = Activity::kSwitchingPreset;
-  } else if (restore) {
+  } else if (cache.isRestoring()) {
     now = Activity::kRestoring;
   } else if (qualityCheck) {
     now = Activity::kCheckingQuality;
   }
   if (now == activity) return;
   activity = now;
-  if (now == Activity::kIdle) sessionTimer.start();
+  if (now == Activity::kIdle) cache.wakeSoon();
   emit owner.activityChanged(now);
 }
 
@@ -140,7 +138,7 @@ void ChatController::Impl::storeCacheChoice() {
 void ChatController::Impl::openConversation(std::int64_t id) {
   // Reading ahead is for the open conversation only; an answer goes on.
   if (reading && id != conversationId) owner.cancelReading();
-  if (restore && id != restore->conversationId && !answer) worker->cancel(restore->command);
+  if (!answer) cache.cancelRestoringOfOthers(id);
   stopQualityCheck(QStringLiteral("The check was stopped: another chat was opened."));
   if (id != 0) {
     const Conversation conversation = conversationStore.conversation(id);
@@ -160,7 +158,7 @@ void ChatController::Impl::openConversation(std::int64_t id) {
   measureContext();
   recountDocuments();
   refreshPendingDocument();
-  sessionTimer.start();
+  cache.wakeSoon();
 }
 
 ChatController::ChatController(const ControllerPaths& paths, QObject* parent)
@@ -241,16 +239,13 @@ Activity ChatController::activity() const { return impl_->activity; }
 ContextState ChatController::contextState() const {
   return {impl_->usedTokens, impl_->allowedContext(),
           impl_->model ? impl_->model->config.trainedLength : 0,
-          impl_->conversationId != 0 && impl_->cachedConversationId == impl_->conversationId
-              ? impl_->memory.forgottenTokens
-              : 0};
+          impl_->cache.isOf(impl_->conversationId) ? impl_->memory.forgottenTokens : 0};
 }
 
 bool ChatController::isContextRead() const {
   // The last token of an answer, and what closes its turn, are computed with the next question.
   constexpr std::int64_t kTurnEndTokens = 8;
-  return impl_->conversationId != 0 && impl_->cachedConversationId == impl_->conversationId &&
-         !impl_->reading && impl_->usedTokens > 0 &&
+  return impl_->cache.isOf(impl_->conversationId) && !impl_->reading && impl_->usedTokens > 0 &&
          impl_->memory.cachedTokens + kTurnEndTokens >= impl_->usedTokens;
 }
 
@@ -305,9 +300,8 @@ void ChatController::deleteConversation(qint64 id) {
   impl_->guarded([&] {
     if (impl_->answer && impl_->answer->conversationId == id) stop();
     impl_->conversationStore.deleteConversation(id);
-    impl_->stopSaving(id);
-    impl_->sessionFolder.remove(id);
-    if (id == impl_->cachedConversationId) impl_->cacheBelongsTo(0);
+    impl_->cache.remove(id);
+    if (impl_->cache.isOf(id)) impl_->cache.belongsTo(0);
     impl_->deletedIds.push_back(id);
     if (id == impl_->conversationId) {
       const std::vector<Conversation> left = impl_->conversationStore.conversations();
@@ -342,6 +336,24 @@ void ChatController::saveDraft(const QString& text) {
     }
   });
 }
+
+void ChatController::applySessionSettings(bool keepsSessions, qint64 quotaBytes,
+                                          qint64 keptMinTokens) {
+  impl_->guarded([&] {
+    Settings changed = impl_->settings;
+    changed.keepsSessions = keepsSessions;
+    changed.sessionQuotaBytes = quotaBytes;
+    changed.keptMinTokens = keptMinTokens;
+    impl_->settingsStore.save(changed);
+    impl_->settings = changed;
+    impl_->cache.applySettings();
+    emit settingsChanged();
+  });
+}
+
+void ChatController::cancelRestoring() { impl_->cache.cancelRestoring(); }
+
+quint64 ChatController::sessionBytes() const { return impl_->cache.folder().totalBytes(); }
 
 void ChatController::saveWindowLayout(const QByteArray& geometry, const QByteArray& state) {
   impl_->guarded([&] {

@@ -20,10 +20,11 @@
 #include "app/conversation_store.h"
 #include "app/document_reader.h"
 #include "app/document_store.h"
-#include "app/events.h"
+#include "app/engine_replies.h"
 #include "app/forecast.h"
 #include "app/model_catalog.h"
 #include "app/preset_store.h"
+#include "app/quality_check.h"
 #include "app/settings.h"
 
 namespace longhand::app {
@@ -83,6 +84,8 @@ class ChatController final : public QObject {
   Q_DISABLE_COPY_MOVE(ChatController)
 
  public:
+  class Impl;  // for the parts it is made of
+
   /// Opens the database. Throws engine::Error as Database does.
   explicit ChatController(const ControllerPaths& paths, QObject* parent = nullptr);
   /// Stops the engine; what has streamed is stored.
@@ -260,7 +263,6 @@ class ChatController final : public QObject {
   void errorOccurred(const QString& message, const QString& hint);
 
  private:
-  class Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -8,11 +8,7 @@ namespace longhand::app {
 
 using engine::ErrorCode;
 
-void ChatController::Impl::connectAnswerEvents() {
-  connect(worker.get(), &EngineWorker::answerGrew, &owner,
-          [this](const AnswerGrewEvent& event) { onAnswerGrew(event); });
-  connect(worker.get(), &EngineWorker::answerFinished, &owner,
-          [this](const AnswerFinishedEvent& event) { onAnswerFinished(event); });
+void ChatController::Impl::connectStoreTimer() {
   connect(&storeTimer, &QTimer::timeout, &owner, [this] {
     if (!answer || !answer->isDirty) return;
     const bool isStored = guarded([this] {
@@ -28,7 +24,7 @@ void ChatController::Impl::requireReadyToAnswer() const {
     throwError(ErrorCode::kInvalidArgument, QStringLiteral("An answer is being written."),
                QStringLiteral("Wait for its end, or stop it."));
   }
-  if (load != 0) {
+  if (load.isUnderWay()) {
     throwError(ErrorCode::kInvalidArgument, QStringLiteral("The model is still being loaded."),
                QStringLiteral("Send the message when it is ready."));
   }
@@ -49,13 +45,16 @@ void ChatController::Impl::beginAnswer(Answer started) {
     conversationStore.setDraft(conversationId, *started.question);  // until it is a message
   }
   started.sinceSend.start();
-  cancelRecounts();
-  if (measure != 0) worker->cancel(std::exchange(measure, 0));  // the answer counts anew
+  recounts.clear();
+  measure = {};  // the answer counts anew
   const std::vector<Message> branch =
       started.parentId == 0 ? std::vector<Message>{} : conversationStore.branchTo(started.parentId);
-  prepareCache();
+  cache.prepare();
   started.encode = worker->encodePrompt(
-      buildPrompt(currentDocuments(), branch, started.question, model->tokenizerFingerprint));
+      buildPrompt(currentDocuments(), branch, started.question, model->tokenizerFingerprint),
+      [this](const Outcome<EncodedPrompt>& prompt) {
+        guarded([&] { prompt ? onAnswerEncoded(*prompt) : refuseAnswer(prompt.error()); });
+      });
   answer = std::move(started);
   updateActivity();
 }
@@ -87,12 +86,12 @@ void ChatController::Impl::takeBackConversation(const Answer& refused) {
   emit owner.conversationListChanged();
 }
 
-void ChatController::Impl::onAnswerEncoded(const PromptEncodedEvent& event) {
+void ChatController::Impl::onAnswerEncoded(const EncodedPrompt& prompt) {
   if (answer->stopRequested) {
     refuseAnswer({ErrorCode::kCancelled, QStringLiteral("Stopped."), {}});
     return;
   }
-  const auto nTokens = static_cast<std::int64_t>(event.tokens.size());
+  const auto nTokens = static_cast<std::int64_t>(prompt.tokens.size());
   if (const std::optional<ErrorText> refusal = contextRefusal(nTokens)) {
     refuseAnswer(*refusal);
     return;
@@ -105,9 +104,13 @@ void ChatController::Impl::onAnswerEncoded(const PromptEncodedEvent& event) {
   }
   answer->encodeSeconds = static_cast<double>(answer->sinceSend.elapsed()) / 1000.0;
   answer->message.statistics.promptTokens = nTokens;
-  answer->message.statistics.reusedTokens = event.reusableTokens;
-  answer->generate = worker->generate(event.tokens, generateOptions());
-  cacheBelongsTo(answer->conversationId, event.reusableTokens);
+  answer->message.statistics.reusedTokens = prompt.reusableTokens;
+  answer->generate = worker->generate(
+      prompt.tokens, generateOptions(),
+      [this](const engine::PrefillProgress& progress) { emit owner.prefillProgress(progress); },
+      [this](const AnswerPiece& piece) { onAnswerGrew(piece); },
+      [this](const Outcome<engine::GenerateResult>& outcome) { onAnswerFinished(outcome); });
+  cache.belongsTo(answer->conversationId, prompt.reusableTokens);
   storeTimer.start();
   if (isAnsweringHere()) setUsedTokens(nTokens);
   emit owner.generationStarted(answer->message.id);
@@ -136,18 +139,22 @@ void ChatController::Impl::storeQuestionAndAnswer() {
   emit owner.messageAdded(answer->message);
 }
 
-void ChatController::Impl::onAnswerGrew(const AnswerGrewEvent& event) {
-  if (!answer || event.command != answer->generate) return;
-  answer->message.text += event.text;
-  answer->message.statistics.answerTokens += event.newTokens;
+void ChatController::Impl::onAnswerGrew(const AnswerPiece& piece) {
+  answer->message.text += piece.text;
+  answer->message.statistics.answerTokens += piece.newTokens;
   answer->isDirty = true;
   if (isAnsweringHere()) setUsedTokens(tokensOf(answer->message));
   emit owner.messageChanged(answer->message.id, answer->message.text, MessageState::kStreaming);
 }
 
-void ChatController::Impl::onAnswerFinished(const AnswerFinishedEvent& event) {
-  if (!answer || event.command != answer->generate) return;
-  const engine::GenerateResult& result = event.result;
+void ChatController::Impl::onAnswerFinished(const Outcome<engine::GenerateResult>& outcome) {
+  if (!outcome) {
+    endAnswer(outcome.isCancelled() ? MessageState::kStopped : MessageState::kFailed,
+              outcome.isCancelled() ? QStringLiteral("cancelled") : outcome.error().message);
+    if (!outcome.isCancelled()) reportError(outcome.error());
+    return;
+  }
+  const engine::GenerateResult& result = *outcome;
   Message& message = answer->message;
   // Blanks at the ends belong to the template; the ids keep them.
   message.text = QString::fromStdString(result.text).trimmed();
@@ -159,7 +166,7 @@ void ChatController::Impl::onAnswerFinished(const AnswerFinishedEvent& event) {
   message.statistics.firstTokenSeconds = answer->encodeSeconds + result.firstTokenSeconds;
   message.statistics.tokensPerSecond = result.decodeTokensPerSecond;
   message.statistics.prefillTokensPerSecond = result.prefillTokensPerSecond;
-  unsavedTokens += result.promptTokens - result.reusedTokens + message.statistics.answerTokens;
+  cache.computed(result.promptTokens - result.reusedTokens + message.statistics.answerTokens);
   const bool isCancelled = result.stopReason == engine::StopReason::kCancelled;
   const std::string_view reason = engine::stopReasonName(result.stopReason);
   endAnswer(isCancelled ? MessageState::kStopped : MessageState::kComplete,
@@ -231,11 +238,11 @@ void ChatController::send(const QString& text) {
 void ChatController::stop() {
   if (impl_->answer) {
     impl_->answer->stopRequested = true;
-    if (impl_->answer->generate != 0) {
-      impl_->worker->cancel(impl_->answer->generate);
+    if (impl_->answer->generate.isUnderWay()) {
+      impl_->answer->generate.cancel();
     } else {
-      impl_->worker->cancel(impl_->answer->encode);
-      if (impl_->restore) impl_->worker->cancel(impl_->restore->command);  // it is in front
+      impl_->answer->encode.cancel();
+      impl_->cache.cancelRestoring();  // it is in front
     }
   }
   cancelReading();

@@ -11,30 +11,18 @@ using engine::ErrorCode;
 void ChatController::Impl::connectDocumentEvents() {
   connect(&documentReader, &DocumentReader::progressed, &owner,
           &ChatController::documentReadProgress);
-  connect(worker.get(), &EngineWorker::tokenCountProgressed, &owner,
-          [this](const TokenCountProgressEvent& event) {
-            if (!pending || event.command != pending->count || event.totalBytes == 0) return;
-            emit owner.documentCountProgress(static_cast<double>(event.doneBytes) /
-                                             static_cast<double>(event.totalBytes));
-          });
   connect(&documentReader, &DocumentReader::failed, &owner,
           [this](const ErrorText& error) { reportError(error); });
   connect(&documentReader, &DocumentReader::finished, &owner,
           [this](const DocumentContent& content) {
-            dropPendingDocument();
             pending.emplace();
             pending->preview.content = content;
             countPendingDocument();
           });
 }
 
-void ChatController::Impl::dropPendingDocument() {
-  if (pending && !pending->isReady) worker->cancel(pending->count);
-  pending.reset();
-}
-
 void ChatController::Impl::countPendingDocument() {
-  if (pending->count != 0) worker->cancel(std::exchange(pending->count, 0));
+  pending->count = {};
   pending->preview.tokenCount = -1;
   if (!model) {
     showPendingDocument();
@@ -42,22 +30,16 @@ void ChatController::Impl::countPendingDocument() {
   }
   stopQualityCheck(QStringLiteral("The check was stopped: a document is being opened."));
   const DocumentContent& content = pending->preview.content;
-  pending->count = worker->countTokens(documentInPrompt(content.fileName, content.text));
-}
-
-void ChatController::Impl::onTokensCounted(const TokensCountedEvent& event) {
-  const auto recount = std::find_if(recounts.begin(), recounts.end(), [&](const Recount& each) {
-    return each.command == event.command;
-  });
-  if (recount != recounts.end()) {
-    documentStore.setTokenCount(recount->documentId, event.tokens, recount->tokenizerFingerprint);
-    recounts.erase(recount);
-    if (recounts.empty()) emit owner.documentsChanged();
-    return;
-  }
-  if (!pending || event.command != pending->count) return;
-  pending->preview.tokenCount = event.tokens;
-  showPendingDocument();
+  pending->count = worker->countTokens(
+      documentInPrompt(content.fileName, content.text),
+      [this](std::uint64_t done, std::uint64_t total) {
+        if (total == 0) return;
+        emit owner.documentCountProgress(static_cast<double>(done) / static_cast<double>(total));
+      },
+      [this](const Outcome<std::int64_t>& tokens) {
+        if (tokens) pending->preview.tokenCount = *tokens;
+        guarded([this] { showPendingDocument(); });
+      });
 }
 
 void ChatController::Impl::showPendingDocument() {
@@ -82,18 +64,31 @@ void ChatController::Impl::refreshPendingDocument() {
 }
 
 void ChatController::Impl::recountDocuments() {
-  cancelRecounts();
-  if (!model || load != 0) return;
+  recounts.clear();
+  if (!model || load.isUnderWay()) return;
   for (const Document& document : currentDocuments()) {
     if (document.tokenizerFingerprint == model->tokenizerFingerprint) continue;
-    recounts.push_back({worker->countTokens(documentInPrompt(document.fileName, document.text)),
-                        document.id, model->tokenizerFingerprint});
+    Recount& recount = recounts.emplace_back();
+    recount.documentId = document.id;
+    recount.tokenizerFingerprint = model->tokenizerFingerprint;
+    recount.job =
+        worker->countTokens(documentInPrompt(document.fileName, document.text), {},
+                            [this, id = document.id](const Outcome<std::int64_t>& tokens) {
+                              guarded([&] { onRecounted(id, tokens); });
+                            });
   }
 }
 
-void ChatController::Impl::cancelRecounts() {
-  for (const Recount& recount : recounts) worker->cancel(recount.command);
-  recounts.clear();
+void ChatController::Impl::onRecounted(std::int64_t documentId,
+                                       const Outcome<std::int64_t>& tokens) {
+  const auto recount = std::find_if(recounts.begin(), recounts.end(), [&](const Recount& each) {
+    return each.documentId == documentId;
+  });
+  const std::uint64_t fingerprint = recount->tokenizerFingerprint;
+  recounts.erase(recount);
+  if (!tokens) return;
+  documentStore.setTokenCount(documentId, *tokens, fingerprint);
+  if (recounts.empty()) emit owner.documentsChanged();
 }
 
 // --- Slots and queries --------------------------------------------------------------------------
@@ -104,13 +99,13 @@ std::optional<DocumentPreview> ChatController::pendingDocument() const {
 }
 
 void ChatController::openDocument(const QString& path) {
-  impl_->dropPendingDocument();
+  impl_->pending.reset();
   impl_->documentReader.read(path);
 }
 
 void ChatController::discardDocument() {
   impl_->documentReader.cancel();
-  impl_->dropPendingDocument();
+  impl_->pending.reset();
   emit documentDiscarded();
 }
 

@@ -20,42 +20,11 @@ QString grouped(std::int64_t count) { return QLocale(QLocale::English).toString(
 }  // namespace
 
 void ChatController::Impl::connectEngineEvents() {
-  EngineWorker* engineWorker = worker.get();
-  connect(engineWorker, &EngineWorker::modelLoadProgressed, &owner,
-          [this](const LoadProgressEvent& event) {
-            if (event.command == load) emit owner.modelLoading(event.doneBytes, event.totalBytes);
-          });
-  connect(engineWorker, &EngineWorker::modelReleased, &owner,
-          [this](const ModelReleasedEvent& /*event*/) { model.reset(); });
-  connect(engineWorker, &EngineWorker::modelLoaded, &owner,
-          [this](const ModelLoadedEvent& event) { guarded([&] { onModelLoaded(event); }); });
-  connect(engineWorker, &EngineWorker::deviceRestarted, &owner,
-          [this](const DeviceRestartedEvent& event) { onDeviceRestarted(event); });
-  connect(engineWorker, &EngineWorker::commandFailed, &owner,
-          [this](const CommandFailedEvent& event) { guarded([&] { onCommandFailed(event); }); });
-  connect(engineWorker, &EngineWorker::promptEncoded, &owner,
-          [this](const PromptEncodedEvent& event) { guarded([&] { onPromptEncoded(event); }); });
-  connect(engineWorker, &EngineWorker::prefillProgressed, &owner,
-          [this](const PrefillProgressEvent& event) {
-            const bool isOurs = (answer && event.command == answer->generate) ||
-                                (reading && event.command == reading->prefill);
-            if (isOurs) emit owner.prefillProgress(event.progress);
-          });
-  connect(engineWorker, &EngineWorker::prefillFinished, &owner,
-          [this](const PrefillFinishedEvent& event) { onPrefillFinished(event); });
-  connect(
-      engineWorker, &EngineWorker::cacheConfigured, &owner,
-      [this](const CacheConfiguredEvent& event) { guarded([&] { onCacheConfigured(event); }); });
-  connect(engineWorker, &EngineWorker::convertProgressed, &owner,
-          [this](const ConvertProgressEvent& event) {
-            if (presetSwitch && event.command == presetSwitch->configure) {
-              emit owner.convertProgress(event.doneBytes, event.totalBytes);
-            }
-          });
-  connect(engineWorker, &EngineWorker::tokensCounted, &owner,
-          [this](const TokensCountedEvent& event) { guarded([&] { onTokensCounted(event); }); });
-  connect(engineWorker, &EngineWorker::memoryReported, &owner,
-          [this](const MemoryEvent& event) { onMemoryReported(event); });
+  connect(worker.get(), &EngineWorker::modelReleased, &owner, [this] { model.reset(); });
+  connect(worker.get(), &EngineWorker::deviceRestarted, &owner,
+          [this](const DeviceRestart& restart) { onDeviceRestarted(restart); });
+  connect(worker.get(), &EngineWorker::memoryReported, &owner,
+          [this](const MemoryNews& news) { onMemoryReported(news); });
 }
 
 // --- Model --------------------------------------------------------------------------------------
@@ -71,9 +40,8 @@ void ChatController::Impl::loadModel(const QString& folder, engine::WeightFormat
   }
   if (answer || reading) owner.stop();
   stopQualityCheck(QStringLiteral("The check was stopped: another model is being loaded."));
-  if (load != 0) worker->cancel(load);
 
-  loadChoice = {modelFolder, weights, wantedCache(), engineCache};
+  loadChoice = {modelFolder, weights, wantedCache(), cache.choice()};
   engine::EngineOptions options;
   options.weights = weights;
   options.cache = loadChoice.cache.config;
@@ -81,18 +49,25 @@ void ChatController::Impl::loadModel(const QString& folder, engine::WeightFormat
   options.threads = settings.threads;
   options.backend = "auto";
   options.cudaPlugin = QFile::encodeName(paths.cudaPlugin).toStdString();
-  engineCache = loadChoice.cache;
-  load = worker->loadModel(modelFolder, options);
+  cache.setChoice(loadChoice.cache);
+  load = worker->loadModel(
+      modelFolder, options,
+      [this](std::uint64_t done, std::uint64_t total) { emit owner.modelLoading(done, total); },
+      [this](const Outcome<ModelInfo>& loaded) { guarded([&] { onModelLoaded(loaded); }); });
   updateActivity();
   emit owner.modelLoading(0, 0);
 }
 
-void ChatController::Impl::onModelLoaded(const ModelLoadedEvent& event) {
-  if (event.command != load) return;  // another one is on its way
-  load = 0;
-  model = event.model;
-  cacheBelongsTo(0);
-  refusedSessionOf = 0;
+void ChatController::Impl::onModelLoaded(const Outcome<ModelInfo>& loaded) {
+  if (!loaded) {
+    if (cache.choice() == loadChoice.cache) cache.setChoice(loadChoice.previousCache);
+    updateActivity();
+    emit owner.modelFailed(loaded.error().message, loaded.error().hint);
+    return;
+  }
+  model = *loaded;
+  cache.belongsTo(0);
+  cache.forgetRefusal();
   lastPrefillTokensPerSecond = 0.0;
   const bool isBundled = demo && loadChoice.folder == demo->folder;
   settings.modelFolder = isBundled ? QString() : loadChoice.folder;
@@ -105,82 +80,24 @@ void ChatController::Impl::onModelLoaded(const ModelLoadedEvent& event) {
   if (pending) countPendingDocument();
 }
 
-void ChatController::Impl::onDeviceRestarted(const DeviceRestartedEvent& event) {
+void ChatController::Impl::onDeviceRestarted(const DeviceRestart& restart) {
   // What is being computed is computed again; whatever else was in the cache is gone.
-  if ((!answer && !reading) || !event.isReady) {
-    cacheBelongsTo(0);
-    sessionTimer.start();  // it may have been kept on disk
+  if ((!answer && !reading) || !restart.isReady) {
+    cache.belongsTo(0);
+    cache.wakeSoon();  // it may have been kept on disk
   }
   if (model) {
-    model->backendDescription = event.backendDescription;
-    model->whyNotDevice = event.whyNotDevice;
+    model->backendDescription = restart.backendDescription;
+    model->whyNotDevice = restart.whyNotDevice;
   }
   emit owner.deviceChanged();
-  emit owner.notice(event.sentence, {});
+  emit owner.notice(restart.sentence, {});
 }
 
-// --- Events of several origins ------------------------------------------------------------------
-
-void ChatController::Impl::onCommandFailed(const CommandFailedEvent& event) {
-  const CommandId id = event.command;
-  if (onSessionFailed(event) || onQualityFailed(event)) return;
-  std::erase_if(recounts, [id](const Recount& recount) { return recount.command == id; });
-  if (id == load) {
-    load = 0;
-    if (engineCache == loadChoice.cache) engineCache = loadChoice.previousCache;
-    updateActivity();
-    emit owner.modelFailed(event.error.message, event.error.hint);
-  } else if (answer && id == answer->encode) {
-    refuseAnswer(event.error);
-  } else if (answer && id == answer->generate) {
-    if (event.error.code == ErrorCode::kCancelled) {
-      endAnswer(MessageState::kStopped, QStringLiteral("cancelled"));
-    } else {
-      endAnswer(MessageState::kFailed, event.error.message);
-      reportError(event.error);
-    }
-  } else if (reading && (id == reading->encode || id == reading->prefill)) {
-    endReading(true);
-    if (event.error.code != ErrorCode::kCancelled) reportError(event.error);
-  } else if (configure && id == configure->command) {
-    engineCache = configure->previous;
-    configure.reset();
-    if (answer && answer->generate == 0) {
-      refuseAnswer(event.error);
-    } else {
-      if (reading) endReading(true);
-      reportError(event.error);
-    }
-  } else if (presetSwitch && id == presetSwitch->configure) {
-    undoSwitch();
-    if (event.error.code == ErrorCode::kCancelled) {
-      emit owner.notice(QStringLiteral("The preset was not switched: you have cancelled it."),
-                        event.error.hint);
-    } else {
-      reportError(event.error);
-    }
-  } else if (pending && id == pending->count) {
-    showPendingDocument();  // without a count
-  }
-}
-
-void ChatController::Impl::onPromptEncoded(const PromptEncodedEvent& event) {
-  if (answer && event.command == answer->encode) {
-    onAnswerEncoded(event);
-  } else if (reading && event.command == reading->encode) {
-    onReadingEncoded(event);
-  } else if (event.command == measure) {
-    measure = 0;
-    if (isAnsweringHere()) return;
-    setUsedTokens(static_cast<std::int64_t>(event.tokens.size()));
-    refreshPendingDocument();
-  }
-}
-
-void ChatController::Impl::onMemoryReported(const MemoryEvent& event) {
-  const bool forgetsMore = event.report.forgottenTokens != memory.forgottenTokens;
-  memory = event.report;
-  if (event.contents) contents = event.contents;
+void ChatController::Impl::onMemoryReported(const MemoryNews& news) {
+  const bool forgetsMore = news.report.forgottenTokens != memory.forgottenTokens;
+  memory = news.report;
+  if (news.contents) contents = news.contents;
   if (forgetsMore) emit owner.contextStateChanged(owner.contextState());
   emit owner.memoryChanged(memory);
 }
@@ -195,33 +112,57 @@ void ChatController::Impl::beginReading() {
   }
   if (reading) owner.cancelReading();
   stopQualityCheck(QStringLiteral("The check was stopped: the context is being read."));
-  prepareCache();
-  reading = Reading{worker->encodePrompt(buildPrompt(currentDocuments(), currentBranch(),
-                                                     std::nullopt, model->tokenizerFingerprint)),
-                    0, conversationId};
+  cache.prepare();
+  reading.emplace();
+  reading->conversationId = conversationId;
+  reading->encode = worker->encodePrompt(
+      buildPrompt(currentDocuments(), currentBranch(), std::nullopt, model->tokenizerFingerprint),
+      [this](const Outcome<EncodedPrompt>& prompt) { guarded([&] { onReadingEncoded(prompt); }); });
   updateActivity();
 }
 
-void ChatController::Impl::onReadingEncoded(const PromptEncodedEvent& event) {
-  const auto nTokens = static_cast<std::int64_t>(event.tokens.size());
-  setUsedTokens(nTokens);
-  if (const std::optional<ErrorText> refusal = contextRefusal(nTokens)) {
-    endReading(true);
-    reportError(*refusal);
+void ChatController::Impl::onReadingEncoded(const Outcome<EncodedPrompt>& prompt) {
+  if (!prompt) {
+    failReading(prompt.error());
     return;
   }
-  reading->prefill = worker->prefill(event.tokens);
-  cacheBelongsTo(reading->conversationId, event.reusableTokens);
+  const auto nTokens = static_cast<std::int64_t>(prompt->tokens.size());
+  setUsedTokens(nTokens);
+  if (const std::optional<ErrorText> refusal = contextRefusal(nTokens)) {
+    failReading(*refusal);
+    return;
+  }
+  reading->prefill = worker->prefill(
+      prompt->tokens,
+      [this](const engine::PrefillProgress& progress) { emit owner.prefillProgress(progress); },
+      [this](const Outcome<PrefillOutcome>& outcome) { onPrefillFinished(outcome); });
+  cache.belongsTo(reading->conversationId, prompt->reusableTokens);
 }
 
-void ChatController::Impl::onPrefillFinished(const PrefillFinishedEvent& event) {
-  if (event.progress.tokensPerSecond > 0.0) {
-    lastPrefillTokensPerSecond = event.progress.tokensPerSecond;
+void ChatController::Impl::onPrefillFinished(const Outcome<PrefillOutcome>& outcome) {
+  if (!outcome) {
+    failReading(outcome.error());
+    return;
   }
-  if (reading && event.command == reading->prefill) {
-    unsavedTokens += event.progress.tokensDone;
-    endReading(event.cancelled);
+  if (outcome->progress.tokensPerSecond > 0.0) {
+    lastPrefillTokensPerSecond = outcome->progress.tokensPerSecond;
   }
+  cache.computed(outcome->progress.tokensDone);
+  endReading(outcome->isCancelled);
+}
+
+void ChatController::Impl::refuseWork(const ErrorText& error) {
+  if (answer && !answer->generate.isUnderWay()) {
+    refuseAnswer(error);
+  } else {
+    if (reading) endReading(true);
+    reportError(error);
+  }
+}
+
+void ChatController::Impl::failReading(const ErrorText& error) {
+  endReading(true);
+  if (error.code != ErrorCode::kCancelled) reportError(error);
 }
 
 void ChatController::Impl::endReading(bool isCancelled) {
@@ -231,8 +172,8 @@ void ChatController::Impl::endReading(bool isCancelled) {
 }
 
 void ChatController::Impl::measureContext() {
-  if (measure != 0) worker->cancel(std::exchange(measure, 0));
-  if (isAnsweringHere() || !model || load != 0) return;
+  measure = {};
+  if (isAnsweringHere() || !model || load.isUnderWay()) return;
   const std::vector<Document> documents = currentDocuments();
   const std::vector<Message> branch = currentBranch();
   if (documents.empty() && branch.empty()) {
@@ -242,18 +183,25 @@ void ChatController::Impl::measureContext() {
     return;
   }
   measure = worker->encodePrompt(
-      buildPrompt(documents, branch, std::nullopt, model->tokenizerFingerprint));
+      buildPrompt(documents, branch, std::nullopt, model->tokenizerFingerprint),
+      [this](const Outcome<EncodedPrompt>& prompt) {
+        if (!prompt || isAnsweringHere()) return;
+        guarded([&] {
+          setUsedTokens(static_cast<std::int64_t>(prompt->tokens.size()));
+          refreshPendingDocument();
+        });
+      });
 }
 
 void ChatController::Impl::releaseEmptyCache() {
-  if (conversationId == 0 || cachedConversationId != conversationId || answer || reading) return;
-  saveCache();  // the document may come back
+  if (!cache.isOf(conversationId) || answer || reading) return;
+  cache.save();  // the document may come back
   worker->clearCache();
-  cacheBelongsTo(0);
+  cache.belongsTo(0);
 }
 
 std::int64_t ChatController::Impl::knownTokens() const {
-  if (isAnsweringHere() && answer->generate != 0) return tokensOf(answer->message);
+  if (isAnsweringHere() && answer->generate.isUnderWay()) return tokensOf(answer->message);
   const std::vector<Message> branch = currentBranch();
   for (auto message = branch.rbegin(); message != branch.rend(); ++message) {
     if (message->role == MessageRole::kAssistant && message->statistics.promptTokens > 0) {
@@ -326,9 +274,7 @@ void ChatController::loadModel(const QString& folder, engine::WeightFormat weigh
   impl_->guarded([&] { impl_->loadModel(folder, weights); });
 }
 
-void ChatController::cancelLoading() {
-  if (impl_->load != 0) impl_->worker->cancel(impl_->load);
-}
+void ChatController::cancelLoading() { impl_->load.cancel(); }
 
 void ChatController::readDocument() {
   impl_->guarded([this] { impl_->beginReading(); });
@@ -337,26 +283,22 @@ void ChatController::readDocument() {
 void ChatController::readAgain() {
   impl_->guarded([this] {
     impl_->requireReadyToAnswer();
-    const Impl::CacheChoice wanted = impl_->wantedCache();
+    const CacheChoice wanted = impl_->wantedCache();
     if (impl_->reading) cancelReading();
-    impl_->stopSaving(impl_->conversationId);
-    if (impl_->cachedConversationId == impl_->conversationId) {
-      impl_->sessionFolder.remove(impl_->conversationId);  // else it would be restored
+    impl_->cache.stopSaving(impl_->conversationId);
+    if (impl_->cache.isOf(impl_->conversationId)) {
+      impl_->cache.remove(impl_->conversationId);  // else it would be restored
     }
-    impl_->configure = Impl::Configuration{
-        impl_->worker->configureCache(wanted.config, impl_->allowedContext()), impl_->engineCache};
-    impl_->engineCache = wanted;
-    impl_->cacheBelongsTo(0);
+    impl_->cache.configure(wanted);
     impl_->beginReading();
   });
 }
 
 void ChatController::cancelReading() {
   if (!impl_->reading) return;
-  if (impl_->reading->prefill != 0) {
-    impl_->worker->cancel(impl_->reading->prefill);
+  if (impl_->reading->prefill.isUnderWay()) {
+    impl_->reading->prefill.cancel();
   } else {
-    impl_->worker->cancel(impl_->reading->encode);
     impl_->endReading(true);
   }
 }

@@ -1,12 +1,13 @@
 #pragma once
-// What is behind ChatController, in seven files: chat_controller.cpp (conversations and queries),
+// What is behind ChatController, in six files: chat_controller.cpp (conversations and queries),
 // chat_controller_answer.cpp (sending, answers, branches), chat_controller_engine.cpp (model,
-// context, reading ahead), chat_controller_preset.cpp, chat_controller_document.cpp,
-// chat_controller_session.cpp (caches on disk) and chat_controller_quality.cpp. Private to them.
+// context, reading ahead), chat_controller_preset.cpp, chat_controller_document.cpp
+// and chat_controller_quality.cpp. What the cache is and whose, its CacheKeeper knows. Private to
+// them.
 //
 // The worker carries out commands in order, so a cache that must be configured first is configured
-// by the command in front. Each thing under way remembers the ids of its commands; an event whose
-// id nobody remembers belongs to something that was given up, and is ignored.
+// by the command in front. Each thing under way holds the jobs of its commands: when it is given
+// up, they are cancelled, and nothing more is heard of them.
 
 #include <cstdint>
 #include <functional>
@@ -19,11 +20,11 @@
 #include <QElapsedTimer>
 #include <QTimer>
 
+#include "app/cache_keeper.h"
 #include "app/chat_controller.h"
 #include "app/chat_prompt.h"
 #include "app/database.h"
 #include "app/engine_worker.h"
-#include "app/session_folder.h"
 
 namespace longhand::app {
 
@@ -37,14 +38,6 @@ class ChatController::Impl {
 
   // --- State ----------------------------------------------------------------------------------
 
-  /// What the engine's cache is, or will be once the queued commands are done.
-  struct CacheChoice {
-    engine::KvCacheConfig config;
-    std::int64_t contextLength = 0;  // 0: the model's trained length
-
-    bool operator==(const CacheChoice&) const = default;
-  };
-
   /// An answer, from send() to its end.
   struct Answer {
     std::int64_t conversationId = 0;
@@ -52,8 +45,8 @@ class ChatController::Impl {
     std::optional<QString> question;  // not stored yet; nothing: parentId is the question
     bool createsConversation = false;
     bool opensBranch = false;  // an edit or a regeneration: the window shows the branch anew
-    CommandId encode = 0;
-    CommandId generate = 0;
+    Job encode;
+    Job generate;
     bool stopRequested = false;  // before generate was given
     Message message;             // the answer, once stored
     bool isDirty = false;        // has text that is not stored
@@ -63,8 +56,8 @@ class ChatController::Impl {
 
   /// A reading ahead.
   struct Reading {
-    CommandId encode = 0;
-    CommandId prefill = 0;
+    Job encode;
+    Job prefill;
     std::int64_t conversationId = 0;
   };
 
@@ -76,15 +69,9 @@ class ChatController::Impl {
     CacheChoice previousCache;
   };
 
-  /// A configureCache in front of an answer or a reading.
-  struct Configuration {
-    CommandId command = 0;
-    CacheChoice previous;
-  };
-
   /// A change of preset or context that the engine has not confirmed.
   struct Switch {
-    CommandId configure = 0;
+    Job configure;
     CacheChoice previousCache;
     std::int64_t conversationId = 0;
     QString previousPresetId;
@@ -93,35 +80,22 @@ class ChatController::Impl {
     bool readOn = false;     // a reading was under way
   };
 
-  /// A cache that is being written to disk.
-  struct SessionSave {
-    CommandId command = 0;
-    std::int64_t conversationId = 0;
-    std::int64_t tokens = 0;  // of unsavedTokens
-  };
-
-  /// A cache that is being read from disk.
-  struct SessionRestore {
-    CommandId command = 0;
-    std::int64_t conversationId = 0;
-  };
-
   /// A check of the presets' quality.
   struct QualityCheck {
-    CommandId command = 0;
+    Job job;
     QString stopReason;  // once it was stopped
   };
 
   /// A document that is being opened or shown.
   struct PendingDocument {
     DocumentPreview preview;
-    CommandId count = 0;
+    Job count;
     bool isReady = false;
   };
 
   /// A document that is being counted again.
   struct Recount {
-    CommandId command = 0;
+    Job job;
     std::int64_t documentId = 0;
     std::uint64_t tokenizerFingerprint = 0;
   };
@@ -142,17 +116,17 @@ class ChatController::Impl {
 
   // --- chat_controller_answer.cpp -------------------------------------------------------------
 
-  void connectAnswerEvents();
+  void connectStoreTimer();
   /// Throws when no answer can be begun now.
   void requireReadyToAnswer() const;
-  /// Begins an answer: encodes the prompt; the rest follows with promptEncoded.
+  /// Begins an answer: encodes the prompt; the rest follows with onAnswerEncoded.
   void beginAnswer(Answer started);
   void refuseAnswer(const ErrorText& error);
   void takeBackConversation(const Answer& refused);
-  void onAnswerEncoded(const PromptEncodedEvent& event);
+  void onAnswerEncoded(const EncodedPrompt& prompt);
   void storeQuestionAndAnswer();
-  void onAnswerGrew(const AnswerGrewEvent& event);
-  void onAnswerFinished(const AnswerFinishedEvent& event);
+  void onAnswerGrew(const AnswerPiece& piece);
+  void onAnswerFinished(const Outcome<engine::GenerateResult>& outcome);
   void endAnswer(MessageState state, const QString& stopReason);
   /// Of the context, with this answer at its end.
   std::int64_t tokensOf(const Message& message) const;
@@ -164,13 +138,14 @@ class ChatController::Impl {
 
   void connectEngineEvents();
   void loadModel(const QString& folder, engine::WeightFormat weights);
-  void onModelLoaded(const ModelLoadedEvent& event);
-  void onDeviceRestarted(const DeviceRestartedEvent& event);
-  void onCommandFailed(const CommandFailedEvent& event);
-  void onPromptEncoded(const PromptEncodedEvent& event);
-  void onReadingEncoded(const PromptEncodedEvent& event);
-  void onPrefillFinished(const PrefillFinishedEvent& event);
-  void onMemoryReported(const MemoryEvent& event);
+  void onModelLoaded(const Outcome<ModelInfo>& loaded);
+  void onDeviceRestarted(const DeviceRestart& restart);
+  void onReadingEncoded(const Outcome<EncodedPrompt>& prompt);
+  void onPrefillFinished(const Outcome<PrefillOutcome>& outcome);
+  void failReading(const ErrorText& error);
+  /// Of the command in front of an answer or a reading.
+  void refuseWork(const ErrorText& error);
+  void onMemoryReported(const MemoryNews& news);
 
   /// Throws when nothing can be read now.
   void beginReading();
@@ -194,60 +169,28 @@ class ChatController::Impl {
   /// What the open conversation wants of the cache.
   CacheChoice wantedCache() const;
   std::int64_t allowedContext() const;  // of the choice, as tokens
-  /// Queues a configureCache where the engine's cache is another one.
-  void ensureCacheConfigured();
-  /// Queues what must happen before the open conversation's tokens are computed: its cache comes
-  /// from disk, where it is there, and the one before is kept.
-  void prepareCache();
   void switchTo(const QString& newPresetId, const Settings& newSettings);
   void undoSwitch();
-  void onCacheConfigured(const CacheConfiguredEvent& event);
+  void onSwitched(const Outcome<ConfiguredCache>& configured);
 
   // --- chat_controller_document.cpp -----------------------------------------------------------
 
   void connectDocumentEvents();
-  void onTokensCounted(const TokensCountedEvent& event);
-  void dropPendingDocument();
+  void onRecounted(std::int64_t documentId, const Outcome<std::int64_t>& tokens);
   void countPendingDocument();
   void showPendingDocument();
   /// Shows it again where the room for it has changed.
   void refreshPendingDocument();
   /// Counts those of the open conversation that another model's tokenizer has counted.
   void recountDocuments();
-  void cancelRecounts();
-
-  // --- chat_controller_session.cpp ------------------------------------------------------------
-
-  void connectSessionEvents();
-  /// At the start: what is left of earlier runs.
-  void cleanUpSessions();
-  /// Some time after the last work: keeps the cache, or gets one back.
-  void whenIdle();
-  /// The cache's tokens are, or will be, those of this conversation (0: of none). `takenTokens`:
-  /// how many it takes over from the one before, such as those of a document that both begin with.
-  void cacheBelongsTo(std::int64_t id, std::int64_t takenTokens = 0);
-  bool isSaveDue() const;
-  /// Queues the saving of the cache where it is due.
-  void saveCache();
-  void stopSaving(std::int64_t id);
-  /// Queues the restoring of the open conversation's cache where there is a file and it is needed.
-  void restoreCache();
-  void refuseSession(std::int64_t id, const ErrorText& error);
-  void sayAboutSession(const QString& what, const ErrorText& error);
-  void onSessionSaved(const SessionSavedEvent& event);
-  void onSessionRestored(const SessionRestoredEvent& event);
-  /// False when the command is none of a session.
-  bool onSessionFailed(const CommandFailedEvent& event);
 
   // --- chat_controller_quality.cpp ------------------------------------------------------------
 
-  void connectQualityEvents();
   /// What is measured: a name for people, and the text. Throws when there is none.
   std::pair<QString, QString> textToCheck() const;
   /// Ends the check that is under way, if any: `reason` is what qualityFailed will say.
   void stopQualityCheck(const QString& reason);
-  /// False when the command is none of a check.
-  bool onQualityFailed(const CommandFailedEvent& event);
+  void onQualityChecked(const Outcome<QualityCheckResult>& outcome);
 
   // --- Data -----------------------------------------------------------------------------------
 
@@ -265,27 +208,19 @@ class ChatController::Impl {
   std::int64_t conversationId = 0;       // open; 0: new, not stored
   QString presetId;                      // of the open conversation
   std::vector<std::int64_t> deletedIds;  // the last deleted at the end
-  SessionFolder sessionFolder;
   std::optional<DemoModel> demo;
+  CacheKeeper cache;
 
   std::optional<ModelInfo> model;
-  CommandId load = 0;  // under way
+  Job load;
   LoadChoice loadChoice;
-  CacheChoice engineCache;
-  std::optional<Configuration> configure;
   std::optional<Switch> presetSwitch;
   std::optional<Answer> answer;
   std::optional<Reading> reading;
   std::optional<PendingDocument> pending;
   std::vector<Recount> recounts;
-  CommandId measure = 0;
-  std::int64_t cachedConversationId = 0;  // whose tokens are in the cache
-  std::int64_t unsavedTokens = 0;         // computed in it since it was last saved or restored
-  std::optional<SessionSave> save;
-  std::optional<SessionRestore> restore;
+  Job measure;
   std::optional<QualityCheck> qualityCheck;
-  std::int64_t refusedSessionOf = 0;  // conversation whose file was refused: not tried again
-  QTimer sessionTimer;
   std::int64_t usedTokens = 0;
   double lastPrefillTokensPerSecond = 0.0;
   engine::MemoryReport memory;

@@ -31,7 +31,7 @@ std::optional<PresetInfo> ChatController::Impl::preset(const QString& id) const 
   return presetStore.preset(id);
 }
 
-ChatController::Impl::CacheChoice ChatController::Impl::wantedCache() const {
+CacheChoice ChatController::Impl::wantedCache() const {
   const std::optional<PresetInfo> chosen = preset(presetId);
   return {chosen ? chosen->cache : engine::KvCacheConfig(), settings.contextLength};
 }
@@ -41,48 +41,42 @@ std::int64_t ChatController::Impl::allowedContext() const {
   return model ? model->config.trainedLength : 0;
 }
 
-void ChatController::Impl::ensureCacheConfigured() {
-  const CacheChoice wanted = wantedCache();
-  if (wanted == engineCache) return;
-  configure = Configuration{worker->configureCache(wanted.config, allowedContext()), engineCache};
-  engineCache = wanted;
-  cacheBelongsTo(0);
-}
-
-void ChatController::Impl::prepareCache() {
-  stopSaving(conversationId);
-  if (cachedConversationId != conversationId) saveCache();
-  ensureCacheConfigured();
-  restoreCache();
-}
-
 void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& newSettings) {
   settingsStore.save(newSettings);
   Switch started;
   started.previousSettings = std::exchange(settings, newSettings);
   started.previousPresetId = std::exchange(presetId, newPresetId);
-  started.previousCache = engineCache;
+  started.previousCache = cache.choice();
   started.conversationId = conversationId;
   storeCacheChoice();
 
   const CacheChoice wanted = wantedCache();
-  if (!model || load != 0 || wanted == engineCache) {
+  if (!model || load.isUnderWay() || wanted == cache.choice()) {
     emit owner.presetSwitched(presetId);
     emit owner.settingsChanged();
     refreshPendingDocument();
     return;
   }
-  started.readAgain =
-      conversationId != 0 && (cachedConversationId == conversationId || reading || answer);
+  started.readAgain = conversationId != 0 && (cache.isOf(conversationId) || reading || answer);
   started.readOn = reading.has_value();
   if (reading) owner.cancelReading();
   stopQualityCheck(QStringLiteral("The check was stopped: the preset is being switched."));
-  stopSaving(conversationId);
+  cache.stopSaving(conversationId);
   // Behind a running answer in the queue: that one ends with the settings it began with. Another
   // chat's tokens are not converted: this chat would begin with what they have lost.
-  started.configure = started.readAgain ? worker->convertCache(wanted.config, allowedContext())
-                                        : worker->configureCache(wanted.config, allowedContext());
-  engineCache = wanted;
+  const auto onDone = [this](const Outcome<ConfiguredCache>& done) {
+    guarded([&] { onSwitched(done); });
+  };
+  started.configure = started.readAgain
+                          ? worker->convertCache(
+                                wanted.config, allowedContext(),
+                                [this](std::uint64_t doneBytes, std::uint64_t totalBytes) {
+                                  emit owner.convertProgress(doneBytes, totalBytes);
+                                },
+                                onDone)
+                          : worker->configureCache(wanted.config, allowedContext(), onDone);
+  cache.setChoice(wanted);
+  if (presetSwitch) presetSwitch->configure.detach();
   presetSwitch = std::move(started);
   updateActivity();
 }
@@ -90,7 +84,7 @@ void ChatController::Impl::switchTo(const QString& newPresetId, const Settings& 
 void ChatController::Impl::undoSwitch() {
   const Switch failed = *std::exchange(presetSwitch, std::nullopt);
   updateActivity();
-  engineCache = failed.previousCache;
+  cache.setChoice(failed.previousCache);
   settings.presetId = failed.previousSettings.presetId;
   if (failed.conversationId == conversationId) {
     presetId = failed.previousPresetId;
@@ -107,19 +101,27 @@ void ChatController::Impl::undoSwitch() {
   emit owner.settingsChanged();
 }
 
-void ChatController::Impl::onCacheConfigured(const CacheConfiguredEvent& event) {
-  if (model) model->contextLength = event.contextLength;
-  if (configure && event.command == configure->command) configure.reset();
-  if (!presetSwitch || event.command != presetSwitch->configure) return;
+void ChatController::Impl::onSwitched(const Outcome<ConfiguredCache>& configured) {
+  if (!configured) {
+    undoSwitch();
+    if (configured.isCancelled()) {
+      emit owner.notice(QStringLiteral("The preset was not switched: you have cancelled it."),
+                        configured.error().hint);
+    } else {
+      reportError(configured.error());
+    }
+    return;
+  }
+  if (model) model->contextLength = configured->contextLength;
   const Switch done = *std::exchange(presetSwitch, std::nullopt);
   updateActivity();
-  const bool isKept = event.conversion.isInPlace;
+  const bool isKept = configured->conversion.isInPlace;
   if (isKept) {
-    unsavedTokens = event.conversion.tokensKept;  // the kept file has the old settings
+    cache.converted(configured->conversion.tokensKept);  // the kept file has the old settings
   } else {
-    cacheBelongsTo(0);
+    cache.belongsTo(0);
   }
-  refusedSessionOf = 0;
+  cache.forgetRefusal();
   emit owner.presetSwitched(presetId);
   emit owner.settingsChanged();
   setUsedTokens(usedTokens);  // the context length may be another
@@ -157,14 +159,13 @@ std::optional<SwitchCost> ChatController::switchCost(const engine::KvCacheConfig
   SwitchCost cost;
   impl_->guarded([&] {
     // Another chat's tokens are not converted.
-    const bool isOurs =
-        impl_->conversationId != 0 && impl_->cachedConversationId == impl_->conversationId;
+    const bool isOurs = impl_->conversationId != 0 && impl_->cache.isOf(impl_->conversationId);
     if (!impl_->contents || !isOurs) return;
     const engine::ConvertCost change =
         engine::convertCost(*impl_->contents, impl_->model->config, config, context);
     cost.kvBytesBefore = change.bytesBefore;
     cost.kvBytesAfter = change.bytesAfter;
-    if (config == impl_->engineCache.config && change.isInPlace) return;
+    if (config == impl_->cache.choice().config && change.isInPlace) return;
     cost.tokensToRead = change.tokensToRead;
     cost.pagesToConvert = change.pagesToConvert;
     cost.tokensBelowBits = change.tokensBelowBits;
@@ -212,7 +213,7 @@ void ChatController::applyCacheConfig(const engine::KvCacheConfig& config, qint6
 }
 
 void ChatController::cancelSwitch() {
-  if (impl_->presetSwitch) impl_->worker->cancel(impl_->presetSwitch->configure);
+  if (impl_->presetSwitch) impl_->presetSwitch->configure.cancel();
 }
 
 void ChatController::saveUserPreset(const QString& name, const engine::KvCacheConfig& config) {

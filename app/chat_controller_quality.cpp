@@ -8,23 +8,6 @@ namespace longhand::app {
 
 using engine::ErrorCode;
 
-void ChatController::Impl::connectQualityEvents() {
-  connect(worker.get(), &EngineWorker::qualityProgressed, &owner,
-          [this](const QualityProgressEvent& event) {
-            const bool isOurs = qualityCheck && event.command == qualityCheck->command;
-            if (isOurs && qualityCheck->stopReason.isEmpty()) {
-              emit owner.qualityProgress(event.progress);
-            }
-          });
-  connect(worker.get(), &EngineWorker::qualityChecked, &owner,
-          [this](const QualityCheckedEvent& event) {
-            if (!qualityCheck || event.command != qualityCheck->command) return;
-            qualityCheck.reset();
-            updateActivity();
-            emit owner.qualityChecked(event.result);
-          });
-}
-
 std::pair<QString, QString> ChatController::Impl::textToCheck() const {
   if (pending) {
     const DocumentContent& content = pending->preview.content;
@@ -51,19 +34,19 @@ std::pair<QString, QString> ChatController::Impl::textToCheck() const {
 void ChatController::Impl::stopQualityCheck(const QString& reason) {
   if (!qualityCheck || !qualityCheck->stopReason.isEmpty()) return;
   qualityCheck->stopReason = reason;
-  worker->cancel(qualityCheck->command);
+  qualityCheck->job.cancel();
 }
 
-bool ChatController::Impl::onQualityFailed(const CommandFailedEvent& event) {
-  if (!qualityCheck || event.command != qualityCheck->command) return false;
+void ChatController::Impl::onQualityChecked(const Outcome<QualityCheckResult>& outcome) {
   const QString reason = std::exchange(qualityCheck, std::nullopt)->stopReason;
   updateActivity();
-  if (event.error.code == ErrorCode::kCancelled) {
+  if (outcome) {
+    emit owner.qualityChecked(*outcome);
+  } else if (outcome.isCancelled()) {
     emit owner.qualityFailed(reason, {});
   } else {
-    emit owner.qualityFailed(event.error.message, event.error.hint);
+    emit owner.qualityFailed(outcome.error().message, outcome.error().hint);
   }
-  return true;
 }
 
 // --- Slots --------------------------------------------------------------------------------------
@@ -82,8 +65,13 @@ void ChatController::checkQuality() {
     for (const PresetInfo& preset : impl_->presets()) {
       if (preset.id != custom || impl_->presetId == custom) request.presets.push_back(preset);
     }
-    impl_->qualityCheck =
-        Impl::QualityCheck{impl_->worker->checkQuality(std::move(request)), QString()};
+    impl_->qualityCheck.emplace();
+    impl_->qualityCheck->job = impl_->worker->checkQuality(
+        std::move(request),
+        [this](const QualityCheckProgress& progress) {
+          if (impl_->qualityCheck->stopReason.isEmpty()) emit qualityProgress(progress);
+        },
+        [this](const Outcome<QualityCheckResult>& outcome) { impl_->onQualityChecked(outcome); });
   } catch (...) {
     const ErrorText error = currentErrorText();
     emit qualityFailed(error.message, error.hint);

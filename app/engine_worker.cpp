@@ -6,9 +6,11 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include <QFile>
 #include <QLocale>
@@ -45,14 +47,16 @@ constexpr std::chrono::milliseconds kStreamInterval{33};
 constexpr std::chrono::milliseconds kMemoryInterval{250};
 
 struct Ticket {
-  CommandId id = 0;
+  std::uint64_t id = 0;  // never 0, never used twice
   std::stop_source stop;
   bool outlivesWorker = false;  // is carried out even when the worker is being destroyed
+
+  std::stop_token token() const { return stop.get_token(); }
 };
 
 struct Command {
   Ticket ticket;
-  std::function<void(CommandId, std::stop_token)> work;
+  std::function<void(const Ticket&)> work;  // throws nothing
 };
 
 std::filesystem::path toPath(const QString& name) {
@@ -79,22 +83,25 @@ ModelInfo modelInfo(const engine::Engine& engine, const QString& folder) {
 struct EngineWorker::Impl {
   explicit Impl(EngineWorker& worker) : owner(worker) {}
 
-  CommandId enqueue(std::function<void(CommandId, std::stop_token)> work,
-                    bool outlivesWorker = false);
-  /// Also of those that outlive the worker, if `all`.
-  void cancel(bool all);
+  std::uint64_t enqueue(std::function<void(const Ticket&)> work, bool outlivesWorker);
+  /// A command whose `work(ticket)` gives the Value of the reply, or throws.
+  template <typename Value, typename Work>
+  Job give(Work work, Reply<Value> reply, bool outlivesWorker = false);
+  /// Those that do not outlive the worker.
+  void cancelMortal();
   void loop(std::stop_token quit);
   void carryOut(const Command& command);
   /// Throws when there is no model.
   engine::Engine& loaded() const;
-  void releaseIfBothDoNotFit(CommandId id, const std::filesystem::path& folder,
-                             engine::WeightFormat weights);
-  /// Emits a signal of the worker on its own thread.
-  template <typename Event>
-  void post(void (EngineWorker::*signal)(const Event&), const Event& event) {
-    mailbox.post([worker = &owner, signal, event] { emit(worker->*signal)(event); });
-  }
-  engine::SessionProgress sessionProgress(CommandId id);
+  void releaseIfBothDoNotFit(const std::filesystem::path& folder, engine::WeightFormat weights);
+  /// Calls `listener` on the worker object's thread, unless nobody waits for the command any more.
+  template <typename... Values, typename... Arguments>
+  void tell(const Ticket& ticket, const Progress<Values...>& listener, Arguments... arguments);
+  /// The same for progress in bytes, not more often than a window can show it.
+  ByteProgress throttled(const Ticket& ticket, ByteProgress listener);
+  /// The same for a prefill, and reports memory beside it.
+  std::function<void(const engine::PrefillProgress&)> throttled(
+      const Ticket& ticket, Progress<const engine::PrefillProgress&> listener);
   void reportMemory();
   void reportMemoryNowAndThen() {
     if (memoryThrottle.isDue()) reportMemory();
@@ -102,6 +109,7 @@ struct EngineWorker::Impl {
 
   EngineWorker& owner;
   Mailbox mailbox;
+  std::set<std::uint64_t> awaited;           // the owner's thread only: commands without a reply
   std::unique_ptr<engine::Engine> engine;    // worker thread only
   Throttle memoryThrottle{kMemoryInterval};  // worker thread only
 
@@ -109,17 +117,49 @@ struct EngineWorker::Impl {
   std::condition_variable_any wake;
   std::deque<Command> queue;      // guarded by mutex
   std::optional<Ticket> running;  // guarded by mutex
-  CommandId nextId = 1;           // guarded by mutex
+  std::uint64_t nextId = 1;       // guarded by mutex
   std::jthread thread;            // last: it uses all of the above
 };
 
-CommandId EngineWorker::Impl::enqueue(std::function<void(CommandId, std::stop_token)> work,
-                                      bool outlivesWorker) {
+std::uint64_t EngineWorker::Impl::enqueue(std::function<void(const Ticket&)> work,
+                                          bool outlivesWorker) {
   const std::lock_guard lock(mutex);
-  const CommandId id = nextId++;
+  const std::uint64_t id = nextId++;
   queue.push_back({{id, std::stop_source(), outlivesWorker}, std::move(work)});
   wake.notify_one();
   return id;
+}
+
+template <typename Value, typename Work>
+Job EngineWorker::Impl::give(Work work, Reply<Value> reply, bool outlivesWorker) {
+  auto attempt = [work = std::move(work)](const Ticket& ticket) -> Outcome<Value> {
+    try {
+      if (ticket.token().stop_requested()) {
+        throw engine::Error(engine::ErrorCode::kCancelled, "Cancelled before it began.");
+      }
+      return work(ticket);
+    } catch (...) {
+      return currentErrorText();
+    }
+  };
+  const std::uint64_t id = enqueue(
+      [this, attempt = std::move(attempt), reply = std::move(reply)](const Ticket& ticket) {
+        mailbox.post([this, id = ticket.id, reply, outcome = attempt(ticket)] {
+          if (awaited.erase(id) > 0 && reply) reply(outcome);
+        });
+      },
+      outlivesWorker);
+  awaited.insert(id);
+  return Job(owner, id);
+}
+
+template <typename... Values, typename... Arguments>
+void EngineWorker::Impl::tell(const Ticket& ticket, const Progress<Values...>& listener,
+                              Arguments... arguments) {
+  if (!listener) return;
+  mailbox.post([this, id = ticket.id, listener, arguments...] {
+    if (awaited.contains(id)) listener(arguments...);
+  });
 }
 
 void EngineWorker::Impl::loop(std::stop_token quit) {
@@ -142,19 +182,11 @@ void EngineWorker::Impl::loop(std::stop_token quit) {
 }
 
 void EngineWorker::Impl::carryOut(const Command& command) {
-  try {
-    const std::stop_token stop = command.ticket.stop.get_token();
-    if (stop.stop_requested()) {
-      throw engine::Error(engine::ErrorCode::kCancelled, "Cancelled before it began.");
-    }
-    command.work(command.ticket.id, stop);
-  } catch (...) {
-    post(&EngineWorker::commandFailed, CommandFailedEvent{command.ticket.id, currentErrorText()});
-  }
+  command.work(command.ticket);
   if (!engine) return;
-  MemoryEvent event{engine->memory(), std::nullopt};
-  if (engine->isReady()) event.contents = engine->cacheContents();
-  post(&EngineWorker::memoryReported, event);
+  MemoryNews news{engine->memory(), std::nullopt};
+  if (engine->isReady()) news.contents = engine->cacheContents();
+  mailbox.post([this, news] { emit owner.memoryReported(news); });
 }
 
 engine::Engine& EngineWorker::Impl::loaded() const {
@@ -166,10 +198,29 @@ engine::Engine& EngineWorker::Impl::loaded() const {
 }
 
 void EngineWorker::Impl::reportMemory() {
-  post(&EngineWorker::memoryReported, MemoryEvent{engine->memory(), std::nullopt});
+  mailbox.post([this, news = MemoryNews{engine->memory(), std::nullopt}] {
+    emit owner.memoryReported(news);
+  });
 }
 
-void EngineWorker::Impl::releaseIfBothDoNotFit(CommandId id, const std::filesystem::path& folder,
+EngineWorker::ByteProgress EngineWorker::Impl::throttled(const Ticket& ticket,
+                                                         ByteProgress listener) {
+  return [this, ticket, listener = std::move(listener), throttle = Throttle(kStreamInterval)](
+             std::uint64_t done, std::uint64_t total) mutable {
+    if (done >= total || throttle.isDue()) tell(ticket, listener, done, total);
+  };
+}
+
+std::function<void(const engine::PrefillProgress&)> EngineWorker::Impl::throttled(
+    const Ticket& ticket, Progress<const engine::PrefillProgress&> listener) {
+  return [this, ticket, listener = std::move(listener),
+          throttle = Throttle(kStreamInterval)](const engine::PrefillProgress& state) mutable {
+    if (state.tokensDone >= state.tokensTotal || throttle.isDue()) tell(ticket, listener, state);
+    reportMemoryNowAndThen();
+  };
+}
+
+void EngineWorker::Impl::releaseIfBothDoNotFit(const std::filesystem::path& folder,
                                                engine::WeightFormat weights) {
   if (!engine) return;
   engine::PlanRequest plan;
@@ -180,7 +231,7 @@ void EngineWorker::Impl::releaseIfBothDoNotFit(CommandId id, const std::filesyst
   plan.backendBytes = engine->memory().backend.deviceBytes;
   if (engine::planMemory(plan).total() <= engine->memory().device.freeBytes) return;
   engine.reset();
-  post(&EngineWorker::modelReleased, ModelReleasedEvent{id});
+  mailbox.post([this] { emit owner.modelReleased(); });
 }
 
 EngineWorker::EngineWorker(QObject* parent)
@@ -190,56 +241,55 @@ EngineWorker::EngineWorker(QObject* parent)
 
 EngineWorker::~EngineWorker() {
   impl_->thread.request_stop();
-  impl_->cancel(false);
+  impl_->cancelMortal();
   impl_->thread.join();
 }
 
-CommandId EngineWorker::loadModel(const QString& folder, const engine::EngineOptions& options) {
-  return impl_->enqueue([impl = impl_.get(), folder, options](CommandId id, std::stop_token stop) {
+// --- Commands -----------------------------------------------------------------------------------
+
+Job EngineWorker::loadModel(const QString& folder, const engine::EngineOptions& options,
+                            ByteProgress progress, Reply<ModelInfo> reply) {
+  auto work = [impl = impl_.get(), folder, options,
+               progress = std::move(progress)](const Ticket& ticket) {
     const std::filesystem::path path = toPath(folder);
-    impl->releaseIfBothDoNotFit(id, path, options.weights);
-    Throttle throttle(kStreamInterval);
-    const auto progress = [&](std::uint64_t done, std::uint64_t total) {
-      if (done >= total || throttle.isDue()) {
-        impl->post(&EngineWorker::modelLoadProgressed, LoadProgressEvent{id, done, total});
-      }
-    };
-    impl->engine = engine::Engine::load(path, options, progress, stop);
+    impl->releaseIfBothDoNotFit(path, options.weights);
+    impl->engine =
+        engine::Engine::load(path, options, impl->throttled(ticket, progress), ticket.token());
     impl->engine->onDeviceRestart([impl](const std::string& sentence) {
       const engine::Engine& restarted = *impl->engine;
-      impl->post(&EngineWorker::deviceRestarted,
-                 DeviceRestartedEvent{QString::fromStdString(sentence),
-                                      QString::fromStdString(restarted.backendDescription()),
-                                      QString::fromStdString(restarted.whyNotDevice()),
-                                      restarted.isReady()});
+      const DeviceRestart restart{
+          QString::fromStdString(sentence), QString::fromStdString(restarted.backendDescription()),
+          QString::fromStdString(restarted.whyNotDevice()), restarted.isReady()};
+      impl->mailbox.post([impl, restart] { emit impl->owner.deviceRestarted(restart); });
     });
-    impl->post(&EngineWorker::modelLoaded, ModelLoadedEvent{id, modelInfo(*impl->engine, folder)});
-  });
+    return modelInfo(*impl->engine, folder);
+  };
+  return impl_->give<ModelInfo>(std::move(work), std::move(reply));
 }
 
-CommandId EngineWorker::configureCache(const engine::KvCacheConfig& config,
-                                       std::int64_t contextLength) {
-  return impl_->enqueue([impl = impl_.get(), config, contextLength](CommandId id,
-                                                                    std::stop_token /*stop*/) {
+Job EngineWorker::configureCache(const engine::KvCacheConfig& config, std::int64_t contextLength,
+                                 Reply<ConfiguredCache> reply) {
+  auto work = [impl = impl_.get(), config, contextLength](const Ticket& /*ticket*/) {
     engine::Engine& engine = impl->loaded();
     engine.configureCache(config, contextLength);
     engine::CacheConversion conversion;
     conversion.isInPlace = false;
-    impl->post(&EngineWorker::cacheConfigured,
-               CacheConfiguredEvent{id, engine.cacheConfig(), engine.contextLength(), conversion});
-  });
+    return ConfiguredCache{engine.cacheConfig(), engine.contextLength(), conversion};
+  };
+  return impl_->give<ConfiguredCache>(std::move(work), std::move(reply));
 }
 
-CommandId EngineWorker::convertCache(const engine::KvCacheConfig& config,
-                                     std::int64_t contextLength) {
-  return impl_->enqueue([impl = impl_.get(), config, contextLength](CommandId id,
-                                                                    std::stop_token stop) {
+Job EngineWorker::convertCache(const engine::KvCacheConfig& config, std::int64_t contextLength,
+                               ByteProgress progress, Reply<ConfiguredCache> reply) {
+  auto work = [impl = impl_.get(), config, contextLength,
+               progress = std::move(progress)](const Ticket& ticket) {
     engine::Engine& engine = impl->loaded();
-    const auto progress = [&](std::uint64_t doneBytes, std::uint64_t totalBytes) {
-      impl->post(&EngineWorker::convertProgressed, ConvertProgressEvent{id, doneBytes, totalBytes});
+    const auto onProgress = [&](std::uint64_t doneBytes, std::uint64_t totalBytes) {
+      impl->tell(ticket, progress, doneBytes, totalBytes);
       impl->reportMemoryNowAndThen();
     };
-    const engine::CacheConversion done = engine.convertCache(config, contextLength, progress, stop);
+    const engine::CacheConversion done =
+        engine.convertCache(config, contextLength, onProgress, ticket.token());
     if (done.isCancelled) {
       throw engine::Error(
           engine::ErrorCode::kCancelled, "Switching the preset was cancelled.",
@@ -248,113 +298,108 @@ CommandId EngineWorker::convertCache(const engine::KvCacheConfig& config,
                 "keep their fewer bits."
               : "The chat is as it was.");
     }
-    impl->post(&EngineWorker::cacheConfigured,
-               CacheConfiguredEvent{id, engine.cacheConfig(), engine.contextLength(), done});
-  });
+    return ConfiguredCache{engine.cacheConfig(), engine.contextLength(), done};
+  };
+  return impl_->give<ConfiguredCache>(std::move(work), std::move(reply));
 }
 
-CommandId EngineWorker::setThreads(int threads) {
-  return impl_->enqueue([impl = impl_.get(), threads](CommandId /*id*/, std::stop_token /*stop*/) {
+void EngineWorker::setThreads(int threads) {
+  auto work = [impl = impl_.get(), threads](const Ticket& /*ticket*/) {
     impl->loaded().setThreads(threads);
-  });
+    return std::monostate();
+  };
+  impl_->give<std::monostate>(std::move(work), {}).detach();
 }
 
-CommandId EngineWorker::clearCache() {
-  return impl_->enqueue(
-      [impl = impl_.get()](CommandId /*id*/, std::stop_token /*stop*/) { impl->loaded().clear(); });
+void EngineWorker::clearCache() {
+  auto work = [impl = impl_.get()](const Ticket& /*ticket*/) {
+    impl->loaded().clear();
+    return std::monostate();
+  };
+  impl_->give<std::monostate>(std::move(work), {}).detach();
 }
 
-CommandId EngineWorker::countTokens(const QString& text) {
-  return impl_->enqueue([impl = impl_.get(), text](CommandId id, std::stop_token stop) {
-    Throttle throttle(kStreamInterval);
+Job EngineWorker::countTokens(const QString& text, ByteProgress progress,
+                              Reply<std::int64_t> reply) {
+  auto work = [impl = impl_.get(), text, progress = std::move(progress)](const Ticket& ticket) {
     engine::EncodeOptions encoding;
-    encoding.stop = stop;
-    encoding.progress = [&](std::uint64_t done, std::uint64_t total) {
-      if (done >= total || throttle.isDue()) {
-        impl->post(&EngineWorker::tokenCountProgressed, TokenCountProgressEvent{id, done, total});
-      }
-    };
+    encoding.stop = ticket.token();
+    encoding.progress = impl->throttled(ticket, progress);
     const auto tokens = impl->loaded().tokenizer().encode(text.toStdString(), encoding);
-    impl->post(&EngineWorker::tokensCounted,
-               TokensCountedEvent{id, static_cast<std::int64_t>(tokens.size())});
-  });
+    return static_cast<std::int64_t>(tokens.size());
+  };
+  return impl_->give<std::int64_t>(std::move(work), std::move(reply));
 }
 
-CommandId EngineWorker::encodePrompt(ChatPrompt prompt) {
-  return impl_->enqueue([impl = impl_.get(), prompt = std::move(prompt)](CommandId id,
-                                                                         std::stop_token stop) {
+Job EngineWorker::encodePrompt(ChatPrompt prompt, Reply<EncodedPrompt> reply) {
+  auto work = [impl = impl_.get(), prompt = std::move(prompt)](const Ticket& ticket) {
     const engine::Engine& engine = impl->loaded();
     engine::EncodeOptions encoding;
-    encoding.stop = std::move(stop);
-    PromptEncodedEvent event;
-    event.command = id;
-    event.tokens = engine::encodeChat(engine.tokenizer(), prompt.system, prompt.turns, encoding);
-    event.reusableTokens = engine.reusableTokens(event.tokens);
-    impl->post(&EngineWorker::promptEncoded, event);
-  });
+    encoding.stop = ticket.token();
+    EncodedPrompt encoded;
+    encoded.tokens = engine::encodeChat(engine.tokenizer(), prompt.system, prompt.turns, encoding);
+    encoded.reusableTokens = engine.reusableTokens(encoded.tokens);
+    return encoded;
+  };
+  return impl_->give<EncodedPrompt>(std::move(work), std::move(reply));
 }
 
-CommandId EngineWorker::prefill(std::vector<std::int32_t> prompt) {
-  return impl_->enqueue([impl = impl_.get(), prompt = std::move(prompt)](CommandId id,
-                                                                         std::stop_token stop) {
+Job EngineWorker::prefill(std::vector<std::int32_t> prompt,
+                          Progress<const engine::PrefillProgress&> progress,
+                          Reply<PrefillOutcome> reply) {
+  auto work = [impl = impl_.get(), prompt = std::move(prompt),
+               progress = std::move(progress)](const Ticket& ticket) {
     engine::Engine& engine = impl->loaded();
-    PrefillFinishedEvent event;
-    event.command = id;
-    Throttle throttle(kStreamInterval);
-    const auto onProgress = [&](const engine::PrefillProgress& progress) {
-      event.progress = progress;
-      if (progress.tokensDone >= progress.tokensTotal || throttle.isDue()) {
-        impl->post(&EngineWorker::prefillProgressed, PrefillProgressEvent{id, progress});
-      }
-      impl->reportMemoryNowAndThen();
+    PrefillOutcome outcome;
+    const auto onProgress = [&, tell = impl->throttled(ticket, progress)](
+                                const engine::PrefillProgress& state) mutable {
+      outcome.progress = state;
+      tell(state);
     };
-    const engine::PrefillResult result = engine.prefill(prompt, onProgress, stop);
-    event.progress.tokensDone = result.computedTokens;
-    event.progress.tokensReused = result.reusedTokens;
+    const engine::PrefillResult result = engine.prefill(prompt, onProgress, ticket.token());
+    outcome.progress.tokensDone = result.computedTokens;
+    outcome.progress.tokensReused = result.reusedTokens;
     if (result.seconds > 0.0) {
-      event.progress.tokensPerSecond = static_cast<double>(result.computedTokens) / result.seconds;
+      outcome.progress.tokensPerSecond =
+          static_cast<double>(result.computedTokens) / result.seconds;
     }
-    event.cancelled = result.isCancelled;
-    impl->post(&EngineWorker::prefillFinished, event);
-  });
+    outcome.isCancelled = result.isCancelled;
+    return outcome;
+  };
+  return impl_->give<PrefillOutcome>(std::move(work), std::move(reply));
 }
 
-CommandId EngineWorker::generate(std::vector<std::int32_t> prompt,
-                                 const engine::GenerateOptions& options) {
-  return impl_->enqueue([impl = impl_.get(), prompt = std::move(prompt), options](
-                            CommandId id, std::stop_token stop) {
+Job EngineWorker::generate(std::vector<std::int32_t> prompt, const engine::GenerateOptions& options,
+                           Progress<const engine::PrefillProgress&> progress,
+                           Progress<const AnswerPiece&> grew, Reply<engine::GenerateResult> reply) {
+  auto work = [impl = impl_.get(), prompt = std::move(prompt), options,
+               progress = std::move(progress), grew = std::move(grew)](const Ticket& ticket) {
     engine::Engine& engine = impl->loaded();
-    Throttle prefillThrottle(kStreamInterval);
     Throttle streamThrottle(kStreamInterval);
-    AnswerGrewEvent pending;
-    pending.command = id;
+    AnswerPiece pending;
     const auto flush = [&] {
-      if (!pending.text.isEmpty()) impl->post(&EngineWorker::answerGrew, pending);
-      pending.text.clear();
-      pending.newTokens = 0;
+      if (!pending.text.isEmpty()) impl->tell(ticket, grew, pending);
+      pending = AnswerPiece();
     };
-
     engine::GenerateObserver observer;
-    observer.prefill = [&](const engine::PrefillProgress& progress) {
-      if (progress.tokensDone >= progress.tokensTotal || prefillThrottle.isDue()) {
-        impl->post(&EngineWorker::prefillProgressed, PrefillProgressEvent{id, progress});
-      }
-      impl->reportMemoryNowAndThen();
-    };
+    observer.prefill = impl->throttled(ticket, progress);
     observer.token = [&](std::string_view text, std::int32_t /*token*/) {
       pending.text += QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
       ++pending.newTokens;
       if (streamThrottle.isDue()) flush();
       impl->reportMemoryNowAndThen();
     };
-    const engine::GenerateResult result = engine.generate(prompt, options, observer, stop);
+    const engine::GenerateResult result =
+        engine.generate(prompt, options, observer, ticket.token());
     flush();
-    impl->post(&EngineWorker::answerFinished, AnswerFinishedEvent{id, result});
-  });
+    return result;
+  };
+  return impl_->give<engine::GenerateResult>(std::move(work), std::move(reply));
 }
 
-CommandId EngineWorker::saveSession(const QString& path, std::uint64_t mostBytes) {
-  const auto work = [impl = impl_.get(), path, mostBytes](CommandId id, std::stop_token stop) {
+Job EngineWorker::saveSession(const QString& path, std::uint64_t mostBytes,
+                              Reply<std::uint64_t> reply) {
+  auto work = [impl = impl_.get(), path, mostBytes](const Ticket& ticket) {
     const engine::Engine& engine = impl->loaded();
     const std::uint64_t bytes = engine.sessionBytes();
     if (bytes > mostBytes) {
@@ -364,43 +409,42 @@ CommandId EngineWorker::saveSession(const QString& path, std::uint64_t mostBytes
                  QStringLiteral("The settings allow %1 for all of them.")
                      .arg(QLocale::c().formattedDataSize(static_cast<qint64>(mostBytes))));
     }
-    engine.saveSession(toPath(path), impl->sessionProgress(id), stop);
-    impl->post(&EngineWorker::sessionSaved, SessionSavedEvent{id, bytes});
+    engine.saveSession(toPath(path), {}, ticket.token());
+    return bytes;
   };
-  return impl_->enqueue(work, /*outlivesWorker=*/true);
+  return impl_->give<std::uint64_t>(std::move(work), std::move(reply), /*outlivesWorker=*/true);
 }
 
-CommandId EngineWorker::restoreSession(const QString& path) {
-  return impl_->enqueue([impl = impl_.get(), path](CommandId id, std::stop_token stop) {
-    const std::int64_t tokens =
-        impl->loaded().restoreSession(toPath(path), impl->sessionProgress(id), stop);
-    impl->post(&EngineWorker::sessionRestored, SessionRestoredEvent{id, tokens});
-  });
-}
-
-CommandId EngineWorker::checkQuality(QualityCheckRequest request) {
-  return impl_->enqueue(
-      [impl = impl_.get(), request = std::move(request)](CommandId id, std::stop_token stop) {
-        const auto progress = [&](const QualityCheckProgress& state) {
-          impl->post(&EngineWorker::qualityProgressed, QualityProgressEvent{id, state});
-          impl->reportMemoryNowAndThen();
-        };
-        const QualityCheckResult result =
-            app::checkQuality(impl->loaded(), request, progress, std::move(stop));
-        impl->post(&EngineWorker::qualityChecked, QualityCheckedEvent{id, result});
-      });
-}
-
-engine::SessionProgress EngineWorker::Impl::sessionProgress(CommandId id) {
-  return [this, id, throttle = std::make_shared<Throttle>(kStreamInterval)](std::uint64_t done,
-                                                                            std::uint64_t total) {
-    if (done >= total || throttle->isDue()) {
-      post(&EngineWorker::sessionProgressed, SessionProgressEvent{id, done, total});
-    }
+Job EngineWorker::restoreSession(const QString& path, ByteProgress progress,
+                                 Reply<std::int64_t> reply) {
+  auto work = [impl = impl_.get(), path, progress = std::move(progress)](const Ticket& ticket) {
+    return impl->loaded().restoreSession(toPath(path), impl->throttled(ticket, progress),
+                                         ticket.token());
   };
+  return impl_->give<std::int64_t>(std::move(work), std::move(reply));
 }
 
-void EngineWorker::cancel(CommandId command) {
+Job EngineWorker::checkQuality(QualityCheckRequest request,
+                               Progress<const QualityCheckProgress&> progress,
+                               Reply<QualityCheckResult> reply) {
+  auto work = [impl = impl_.get(), request = std::move(request),
+               progress = std::move(progress)](const Ticket& ticket) {
+    const auto onProgress = [&](const QualityCheckProgress& state) {
+      impl->tell(ticket, progress, state);
+      impl->reportMemoryNowAndThen();
+    };
+    return app::checkQuality(impl->loaded(), request, onProgress, ticket.token());
+  };
+  return impl_->give<QualityCheckResult>(std::move(work), std::move(reply));
+}
+
+// --- Of jobs ------------------------------------------------------------------------------------
+
+bool EngineWorker::isAwaited(std::uint64_t command) const {
+  return impl_->awaited.contains(command);
+}
+
+void EngineWorker::cancel(std::uint64_t command) {
   const std::lock_guard lock(impl_->mutex);
   if (impl_->running && impl_->running->id == command) impl_->running->stop.request_stop();
   for (Command& waiting : impl_->queue) {
@@ -408,13 +452,13 @@ void EngineWorker::cancel(CommandId command) {
   }
 }
 
-void EngineWorker::cancelAll() { impl_->cancel(true); }
+void EngineWorker::forget(std::uint64_t command) { impl_->awaited.erase(command); }
 
-void EngineWorker::Impl::cancel(bool all) {
+void EngineWorker::Impl::cancelMortal() {
   const std::lock_guard lock(mutex);
-  if (running && (all || !running->outlivesWorker)) running->stop.request_stop();
+  if (running && !running->outlivesWorker) running->stop.request_stop();
   for (Command& waiting : queue) {
-    if (all || !waiting.ticket.outlivesWorker) waiting.ticket.stop.request_stop();
+    if (!waiting.ticket.outlivesWorker) waiting.ticket.stop.request_stop();
   }
 }
 

@@ -1,14 +1,12 @@
 #pragma once
 // The one thread that owns the Engine. Commands go in through one queue and are carried out one
-// after the other; each ends with exactly one event: its result, or CommandFailedEvent (setThreads
-// and clearCache have no result).
+// after the other; each has exactly one reply (app/job.h).
 //
 //   EngineWorker worker;
-//   connect(&worker, &EngineWorker::modelLoaded, this, ...);
-//   worker.loadModel(folder, options);
+//   Job load = worker.loadModel(folder, options, {}, [](const Outcome<ModelInfo>& loaded) { ... });
 //
-// All functions and all signals: the object's thread. No function waits, and no exception leaves
-// the worker thread. Events that are under way when the object dies are dropped.
+// All functions, replies and signals: the object's thread. No function waits, and no exception
+// leaves the worker thread. Replies that are under way when the object dies are dropped.
 
 #include <cstdint>
 #include <memory>
@@ -18,7 +16,9 @@
 #include <QObject>
 #include <QString>
 
-#include "app/events.h"
+#include "app/engine_replies.h"
+#include "app/job.h"
+#include "app/quality_check.h"
 #include "engine/engine.h"
 #include "engine/text/chat_template.h"
 
@@ -40,65 +40,57 @@ class EngineWorker final : public QObject {
   /// the engine needs to notice the stop, at most about a second, and as the disk needs.
   ~EngineWorker() override;
 
-  /// -> modelLoadProgressed..., modelLoaded. The model before stays until the new one is loaded,
-  /// and if that fails; where memory cannot hold both it is released first -> modelReleased.
-  CommandId loadModel(const QString& folder, const engine::EngineOptions& options);
-  /// -> cacheConfigured. Contents are forgotten.
-  CommandId configureCache(const engine::KvCacheConfig& config, std::int64_t contextLength);
-  /// -> convertProgressed..., cacheConfigured. Contents are kept where Engine::convertCache can.
-  CommandId convertCache(const engine::KvCacheConfig& config, std::int64_t contextLength);
-  CommandId setThreads(int threads);
+  using ByteProgress = Progress<std::uint64_t /*done*/, std::uint64_t /*total*/>;
+
+  /// The model before stays until the new one is loaded, and if that fails; where memory cannot
+  /// hold both it is released first -> modelReleased.
+  Job loadModel(const QString& folder, const engine::EngineOptions& options, ByteProgress progress,
+                Reply<ModelInfo> reply);
+  /// Contents are forgotten.
+  Job configureCache(const engine::KvCacheConfig& config, std::int64_t contextLength,
+                     Reply<ConfiguredCache> reply);
+  /// Contents are kept where Engine::convertCache can. Progress: pages, in bytes.
+  Job convertCache(const engine::KvCacheConfig& config, std::int64_t contextLength,
+                   ByteProgress progress, Reply<ConfiguredCache> reply);
+  /// Without a model, nothing happens.
+  void setThreads(int threads);
   /// Forgets the cache's contents and gives their memory back.
-  CommandId clearCache();
-  /// -> tokenCountProgressed..., tokensCounted.
-  CommandId countTokens(const QString& text);
-  /// -> promptEncoded.
-  CommandId encodePrompt(ChatPrompt prompt);
-  /// Reads ahead, so that a later generate() starts at once -> prefillProgressed...,
-  /// prefillFinished.
-  CommandId prefill(std::vector<std::int32_t> prompt);
-  /// -> prefillProgressed..., answerGrew..., answerFinished (also when cancelled).
-  CommandId generate(std::vector<std::int32_t> prompt, const engine::GenerateOptions& options);
+  void clearCache();
+  /// Progress: of the text, in UTF-8.
+  Job countTokens(const QString& text, ByteProgress progress, Reply<std::int64_t> reply);
+  Job encodePrompt(ChatPrompt prompt, Reply<EncodedPrompt> reply);
+  /// Reads ahead, so that a later generate() starts at once.
+  Job prefill(std::vector<std::int32_t> prompt, Progress<const engine::PrefillProgress&> progress,
+              Reply<PrefillOutcome> reply);
+  /// `grew` is called with each piece of the answer; the result has the whole, also when cancelled.
+  Job generate(std::vector<std::int32_t> prompt, const engine::GenerateOptions& options,
+               Progress<const engine::PrefillProgress&> progress, Progress<const AnswerPiece&> grew,
+               Reply<engine::GenerateResult> reply);
 
-  /// Writes the cache to a file, unless that would have more than `mostBytes` bytes ->
-  /// sessionProgressed..., sessionSaved.
-  CommandId saveSession(const QString& path, std::uint64_t mostBytes);
-  /// Puts a file's contents in place of the cache -> sessionProgressed..., sessionRestored. When it
-  /// fails, the cache is as it was, or empty.
-  CommandId restoreSession(const QString& path);
+  /// Writes the cache to a file, unless that would have more than `mostBytes` bytes. Replies with
+  /// its size when it is on the disk. Carried out even when the worker is being destroyed.
+  Job saveSession(const QString& path, std::uint64_t mostBytes, Reply<std::uint64_t> reply);
+  /// Puts a file's contents in place of the cache and replies with its tokens. When it fails, the
+  /// cache is as it was, or empty.
+  Job restoreSession(const QString& path, ByteProgress progress, Reply<std::int64_t> reply);
 
-  /// Measures what presets lose on a text; the cache and its contents are not touched ->
-  /// qualityProgressed..., qualityChecked.
-  CommandId checkQuality(QualityCheckRequest request);
-
-  /// Takes effect at once on the running command; a waiting one will fail with kCancelled.
-  void cancel(CommandId command);
-  void cancelAll();
+  /// Measures what presets lose on a text; the cache and its contents are not touched.
+  Job checkQuality(QualityCheckRequest request, Progress<const QualityCheckProgress&> progress,
+                   Reply<QualityCheckResult> reply);
 
  signals:
-  void modelLoadProgressed(const longhand::app::LoadProgressEvent& event);
-  void modelLoaded(const longhand::app::ModelLoadedEvent& event);
-  void modelReleased(const longhand::app::ModelReleasedEvent& event);
-  void deviceRestarted(const longhand::app::DeviceRestartedEvent& event);
-  void commandFailed(const longhand::app::CommandFailedEvent& event);
-  void cacheConfigured(const longhand::app::CacheConfiguredEvent& event);
-  void convertProgressed(const longhand::app::ConvertProgressEvent& event);
-  void tokenCountProgressed(const longhand::app::TokenCountProgressEvent& event);
-  void tokensCounted(const longhand::app::TokensCountedEvent& event);
-  void promptEncoded(const longhand::app::PromptEncodedEvent& event);
-  void prefillProgressed(const longhand::app::PrefillProgressEvent& event);
-  void prefillFinished(const longhand::app::PrefillFinishedEvent& event);
-  void answerGrew(const longhand::app::AnswerGrewEvent& event);
-  void answerFinished(const longhand::app::AnswerFinishedEvent& event);
-  void sessionProgressed(const longhand::app::SessionProgressEvent& event);
-  void sessionSaved(const longhand::app::SessionSavedEvent& event);
-  void sessionRestored(const longhand::app::SessionRestoredEvent& event);
-  void qualityProgressed(const longhand::app::QualityProgressEvent& event);
-  void qualityChecked(const longhand::app::QualityCheckedEvent& event);
+  /// A new model needed the memory of the one before; until it is loaded there is none.
+  void modelReleased();
+  void deviceRestarted(const longhand::app::DeviceRestart& restart);
   /// After each command, and 4 times a second during prefill and generate.
-  void memoryReported(const longhand::app::MemoryEvent& event);
+  void memoryReported(const longhand::app::MemoryNews& news);
 
  private:
+  friend class Job;
+  bool isAwaited(std::uint64_t command) const;
+  void cancel(std::uint64_t command);
+  void forget(std::uint64_t command);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
