@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <iostream>
 
+#include "engine/cache/cache_json.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_setup.h"
 #include "engine/cli/options.h"
