@@ -8,6 +8,7 @@
 #include <QLineEdit>
 #include <QRegularExpressionValidator>
 
+#include "engine/cache/kv_cache_config.h"
 #include "ui/settings/number_field.h"
 #include "ui/settings/setting_row.h"
 #include "ui/settings/setting_table.h"
@@ -19,10 +20,9 @@ namespace longhand::ui {
 
 namespace {
 
-constexpr int kMaxSlidingWindow = 1 << 30;     // KvCacheConfig::validate
-constexpr int kMaxExactTokens = 4096;          // of residual and sink: KvCacheConfig::validate
-constexpr int kMaxContextLength = 10'000'000;  // as the settings allow (app/settings.cpp)
-constexpr int kMaxTopK = 1'000'000;            // more tokens than any vocabulary has
+constexpr int kMaxContextLength = static_cast<int>(engine::kMaxContextLength);
+constexpr int kMaxExactTokens = static_cast<int>(engine::kMaxExactTokens);
+constexpr int kMaxTopK = 1'000'000;  // more tokens than any vocabulary has
 constexpr int kMaxQuotaGiB = 1 << 20;
 constexpr int kBytesToGiB = 30;  // bits
 // Once greedy is switched off there must be a temperature to sample with.
@@ -132,7 +132,7 @@ QWidget* SettingsPanel::makeCacheSection() {
       {tr("Sliding window"),
        tr("Only the newest tokens and the sinks are read; older ones are forgotten, and memory "
           "stops growing.")},
-      {0, kMaxSlidingWindow, 256, tr("off")},
+      {0, kMaxContextLength, 256, tr("off")},
       [](auto& values) -> auto& { return values.cache.slidingWindow; });
   return section;
 }
