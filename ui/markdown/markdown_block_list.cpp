@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <QHash>
+
 namespace longhand::ui {
 namespace {
 
