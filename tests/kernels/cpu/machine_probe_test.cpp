@@ -8,6 +8,7 @@
 #include <QTest>
 
 #include "kernels/cpu/base/cpu_path.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/test_backends.h"
 
