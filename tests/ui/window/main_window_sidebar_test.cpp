@@ -188,7 +188,7 @@ class MainWindowSidebarTest final : public WindowTest {
       return right <= window.width();
     };
     window.resize(1280, 800);
-    window.showRightPage(/*isSettings=*/true, /*isShown=*/true);
+    window.showRightPage(ui::RightPane::Page::kSettings);
     QVERIFY(harness_->isShown(u"sidebar"_s) && harness_->isShown(u"rightPane"_s));
 
     window.resize(window.minimumSize());
@@ -197,7 +197,7 @@ class MainWindowSidebarTest final : public WindowTest {
     harness_->click(u"sidebarButton"_s);  // whoever asks for it gets it
     QTRY_VERIFY(panesAreWhole());
     QVERIFY(harness_->isShown(u"sidebar"_s) && !harness_->isShown(u"rightPane"_s));
-    window.showRightPage(false, true);
+    window.showRightPage(ui::RightPane::Page::kDocument);
     QTRY_VERIFY(panesAreWhole());
     QVERIFY(!harness_->isShown(u"sidebar"_s) && harness_->isShown(u"rightPane"_s));
 
