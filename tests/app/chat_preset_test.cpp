@@ -68,6 +68,10 @@ class ChatPresetTest : public QObject {
     QVERIFY(session->attach(samplePath()));
     QVERIFY(session->ask(kQuestion1));
     QTRY_VERIFY_WITH_TIMEOUT(session->controller.memory().cachedTokens > 1200, kChatTimeoutMs);
+    // The pages of the cache are told a moment after the answer's end.
+    QTRY_VERIFY_WITH_TIMEOUT(
+        session->controller.switchCost(QStringLiteral("throughput"))->tokensBelowBits > 500,
+        kChatTimeoutMs);
     const auto kvBytes = [&] {
       return session->controller.switchCost(QStringLiteral("exact"))->kvBytesBefore;
     };

@@ -92,7 +92,7 @@ void MainWindowDeviceTest::theSettingsCountWhatTheCardsBackendHolds() {
     if (forecast.preset.id != controller.currentPreset()) continue;
     const QString need = u"This needs %1 of "_s.arg(ui::formatBytes(forecast.use.total()));
     const auto& label = window.find<QLabel>(u"settingsForecast"_s);
-    QTRY_VERIFY2(label.text().startsWith(need), qPrintable(label.text() + u" not " + need));
+    QTRY_VERIFY2(label.text().startsWith(need), qPrintable(label.text() + u" not "_s + need));
   }
 }
 
