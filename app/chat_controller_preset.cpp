@@ -159,8 +159,7 @@ std::optional<SwitchCost> ChatController::switchCost(const engine::KvCacheConfig
   SwitchCost cost;
   impl_->guarded([&] {
     // Another chat's tokens are not converted.
-    const bool isOurs = impl_->conversationId != 0 && impl_->cache.isOf(impl_->conversationId);
-    if (!impl_->contents || !isOurs) return;
+    if (!impl_->contents || !impl_->cache.isOf(impl_->conversationId)) return;
     const engine::ConvertCost change =
         engine::convertCost(*impl_->contents, impl_->model->config, config, context);
     cost.kvBytesBefore = change.bytesBefore;

@@ -17,30 +17,14 @@
 
 #include "app/mailbox.h"
 #include "app/model_catalog.h"
+#include "engine/base/throttle.h"
 #include "engine/memory_plan.h"
 
 namespace longhand::app {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-/// Lets something through at most once per interval; the first time always.
-class Throttle {
- public:
-  explicit Throttle(std::chrono::milliseconds interval) : interval_(interval) {}
-
-  bool isDue() {
-    const Clock::time_point now = Clock::now();
-    if (last_ && now - *last_ < interval_) return false;
-    last_ = now;
-    return true;
-  }
-
- private:
-  std::chrono::milliseconds interval_;
-  std::optional<Clock::time_point> last_;
-};
+using engine::Throttle;
 
 // One update a frame is all that a window can show.
 constexpr std::chrono::milliseconds kStreamInterval{33};

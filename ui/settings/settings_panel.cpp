@@ -113,8 +113,8 @@ void SettingsPanel::setLimits(const SettingsLimits& limits) {
     limits_ = limits;
     threads_->setMaximum(std::max(1, limits.nCores));
     const bool hasModel = limits.trainedLength > 0;
-    firstLayers_->setMaximum(hasModel ? std::min(limits.nLayers, kMaxFirstLayers)
-                                      : kMaxFirstLayers);
+    firstLayers_->setMaximum(hasModel ? std::min(limits.nLayers, engine::kMaxFirstLayers)
+                                      : engine::kMaxFirstLayers);
     contextLength_->setMinimum(hasModel ? kMinContextLength : 0);
     contextLength_->setSpecialValueText(hasModel ? QString() : tr("as trained"));
   });

@@ -80,7 +80,6 @@ class SettingsPanel final : public QWidget {
   };
 
   static constexpr int kMinContextLength = 64;
-  static constexpr int kMaxFirstLayers = 1024;  // KvCacheConfig::validate
 
   // In settings_panel_rows.cpp. Each adds a control, its row and its line of the table; `access`
   // gives the value's place in SettingsValues.

@@ -110,7 +110,7 @@ QWidget* SettingsPanel::makeCacheSection() {
   firstLayers_ = addCount(
       *section, u"firstLayersField"_s,
       {tr("First layers at 4 bits"), tr("Keeps the most sensitive layers finer than the rest.")},
-      {0, kMaxFirstLayers, 1, tr("none")},
+      {0, engine::kMaxFirstLayers, 1, tr("none")},
       [](auto& values) -> auto& { return values.cache.firstLayers; });
   groupSize_ = addChoice(
       *section, u"groupSizeChoice"_s,

@@ -11,7 +11,9 @@ namespace longhand::ui {
 
 namespace {
 
-QString words(const char* text) { return QCoreApplication::translate("SwitchWords", text); }
+class SwitchWords {
+  Q_DECLARE_TR_FUNCTIONS(SwitchWords)
+};
 
 }  // namespace
 
@@ -20,27 +22,27 @@ bool hasCost(const app::SwitchCost& cost) {
 }
 
 QString aboutDuration(double seconds) {
-  return seconds > 0.0 ? words(", about %1").arg(formatDuration(seconds)) : QString();
+  return seconds > 0.0 ? SwitchWords::tr(", about %1").arg(formatDuration(seconds)) : QString();
 }
 
 QString costSentences(const app::SwitchCost& cost) {
-  QString text = words("KV cache of this chat: %1 now, %2 then.")
+  QString text = SwitchWords::tr("KV cache of this chat: %1 now, %2 then.")
                      .arg(formatBytes(cost.kvBytesBefore), formatBytes(cost.kvBytesAfter));
   if (cost.tokensToRead > 0) {
-    text += u' ' + words("%1 must be read again%2.")
+    text += u' ' + SwitchWords::tr("%1 must be read again%2.")
                        .arg(formatTokens(cost.tokensToRead), aboutDuration(cost.seconds));
   } else if (cost.pagesToConvert > 0) {
-    text += u' ' + words(
+    text += u' ' + SwitchWords::tr(
                        "It is converted in place; only reading again would bring the dropped "
                        "bits back.");
   }
   if (cost.tokensBelowBits > 0) {
-    text +=
-        u' ' + words("%1 keep the fewer bits they have.").arg(formatTokens(cost.tokensBelowBits));
+    text += u' ' + SwitchWords::tr("%1 keep the fewer bits they have.")
+                       .arg(formatTokens(cost.tokensBelowBits));
   }
-  text += u' ' + words("The chat is kept.");
+  text += u' ' + SwitchWords::tr("The chat is kept.");
   if (!cost.fits) {
-    text += u' ' + words("The whole context does not fit the memory with this preset.");
+    text += u' ' + SwitchWords::tr("The whole context does not fit the memory with this preset.");
   }
   return text;
 }

@@ -34,11 +34,6 @@ void storePairs(std::uint32_t* p, Pairs v) { _mm512_storeu_si512(p, v); }
   return _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(halves));
 }
 
-[[gnu::always_inline]] inline Pairs pairUpIntegers(Float first, Float second) {
-  return _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_cvtps_epi32(first),
-                                 _mm512_slli_epi32(_mm512_cvtps_epi32(second), 16));
-}
-
 [[gnu::always_inline]] inline Float dot(Float sum, Pairs a, Pairs b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
