@@ -7,6 +7,7 @@ longhand_packages="
   g++ cmake ninja-build pkg-config ccache mold
   qt6-base-dev qt6-pdf-dev libqt6sql6-sqlite libgl-dev libegl1
   libsentencepiece-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libmd4c-dev libuchardet-dev
+  libpcre2-dev libutf8proc-dev
   fonts-noto-core fonts-noto-mono fonts-noto-cjk fonts-noto-color-emoji"
 
 # What the tests need besides.

@@ -13,9 +13,11 @@ deny engine '#include ("(app|ui)/|<Q|<cuda|<sqlite)'
 deny app '#include ("(ui|kernels)/|<Q(Widget|Application|MainWindow|Dialog|Qml|Quick))'
 deny ui '#include ("kernels/|<QSql|<sqlite)'
 
-# engine: base < text, model, cache < graph < session < the files beside the folders < cli.
+# engine: base < gguf, jinja < text, model, cache < graph < session < the files beside the folders < cli.
 top='[a-z0-9_]+\.h"'
-deny engine/base "#include \"engine/((text|model|cache|graph|session|cli)/|$top)"
+deny engine/base "#include \"engine/((gguf|jinja|text|model|cache|graph|session|cli)/|$top)"
+deny engine/gguf "#include \"engine/((jinja|text|model|cache|graph|session|cli)/|$top)"
+deny engine/jinja "#include \"engine/((gguf|text|model|cache|graph|session|cli)/|$top)"
 deny engine/text "#include \"engine/((graph|session|cli)/|$top)"
 deny engine/model "#include \"engine/((graph|session|cli)/|$top)"
 deny engine/cache "#include \"engine/((graph|session|cli)/|$top)"
